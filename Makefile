@@ -14,7 +14,7 @@ PYTEST = $(PY) -m pytest -q --numprocesses $(PYTEST_WORKERS) --maxprocesses 8 --
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help install install-sglang wheel lock serve test test-slow test-all test-postgresql test-lowest test-sglang check docs lint types contracts format mutants
+.PHONY: help install install-sglang wheel lock serve test test-slow test-all test-postgresql test-lowest test-sglang check client docs lint types contracts format mutants
 .PHONY: bench-admission bench-control-plane bench-core bench-turns bench-gateway bench-front-end bench-console bench-telemetry bench-history evaluate clean
 
 help: ## Show the commands
@@ -76,6 +76,9 @@ types: $(READY) .build/src/pdmuxd
 
 contracts: $(READY) .build/src/pdmuxd
 	@PYTHONPATH=.build/src:tests/support $(VENV)/bin/lint-imports
+
+client: $(READY) ## Write the client's methods and types anew from the OpenAPI document
+	@$(PY) tests/support/generate_client.py
 
 docs: $(READY) ## The documentation as a site in .build/site; fails on a broken link
 	@$(VENV)/bin/mkdocs build --quiet --strict

@@ -36,6 +36,8 @@ from pdmuxd.controlplane.api.events import event_routes
 from pdmuxd.controlplane.api.fallback import fallback_routes
 from pdmuxd.controlplane.api.field_meanings import describe
 from pdmuxd.controlplane.api.history import history_routes
+from pdmuxd.controlplane.api.idempotency import PARAMETER as IDEMPOTENCY_PARAMETER
+from pdmuxd.controlplane.api.idempotency import IdempotentAnswers
 from pdmuxd.controlplane.api.keys import key_routes
 from pdmuxd.controlplane.api.ledger import ledger_routes
 from pdmuxd.controlplane.api.limits import LimitUse, NothingCounts, limit_routes
@@ -131,6 +133,7 @@ def build_admin_app(
     history = history or History(telemetry.recorder, control_plane.store)
     previews = Previews(telemetry, predictors)
     limit_use = limit_use or NothingCounts()
+    app.state.idempotent_answers = IdempotentAnswers(now_s=time.monotonic)
     add_problem_handlers(app)
     add_browser_pages(app)
     if extra_routes is not None:
@@ -206,7 +209,8 @@ def _complete_document(app: FastAPI) -> None:
                 for parameter in operation.get("parameters", ()):
                     _without_null(parameter["schema"])
                 if path.startswith(PREFIX) and method not in ("get", "head"):
-                    operation.setdefault("parameters", []).append(WHY_PARAMETER)
+                    added = [WHY_PARAMETER, *([IDEMPOTENCY_PARAMETER] if method == "post" else [])]
+                    operation.setdefault("parameters", []).extend(added)
         return document
 
     app.openapi = openapi  # type: ignore[method-assign]

@@ -45,14 +45,24 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
         return archive.namelist()
 
 
+CLIENT = "tui/client/public"
+"""The one folder below another whose name in an installation is not its path."""
+
+
 def _folders() -> list[str]:
     table = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]
-    return list(table["package-dir"].values())
+    return [folder for folder in table["package-dir"].values() if folder != CLIENT]
+
+
+def _installed(path: Path) -> str:
+    """The name of a file of the sources in an installation, below `pdmuxd`."""
+    name = path.relative_to(ROOT).as_posix()
+    return f"client{name.removeprefix(CLIENT)}" if name.startswith(f"{CLIENT}/") else name
 
 
 def test_every_package_is_listed_when_it_has_an_init(setuptools_table: dict[str, Any]) -> None:
     found = {
-        f"pdmuxd.{'.'.join(path.parent.relative_to(ROOT).parts)}"
+        f"pdmuxd.{_installed(path).removesuffix('/__init__.py').replace('/', '.')}"
         for folder in _folders()
         for path in (ROOT / folder).rglob("__init__.py")
     }
@@ -85,9 +95,9 @@ def test_the_lock_file_is_installed_when_a_wheel_is_built(wheel: list[str]) -> N
 
 def test_every_module_and_its_data_are_installed_when_a_wheel_is_built(wheel: list[str]) -> None:
     wanted = {
-        f"pdmuxd/{path.relative_to(ROOT).as_posix()}"
+        f"pdmuxd/{_installed(path)}"
         for folder in _folders()
-        for pattern in ("*.py", "*.json", "*.mako", "*.html", "*.css", "*.js")
+        for pattern in ("*.py", "py.typed", "*.json", "*.mako", "*.html", "*.css", "*.js")
         for path in (ROOT / folder).rglob(pattern)
     }
     assert wanted - set(wheel) == set()

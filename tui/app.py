@@ -83,7 +83,7 @@ class ConsoleApp(App[None]):
         self.state = ConsoleState()
         self.rest = RestClient(target)
         self.stream = EventStream(
-            self.rest, target.clock, on_event=self._on_event, on_connection=self._on_connection
+            self.rest.api, target.clock, on_event=self._on_event, on_connection=self._on_connection
         )
         self.pacer = FramePacer()
         self.typed = Typed(self)

@@ -6,8 +6,9 @@ from datetime import datetime
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Query
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import AwareDatetime, BaseModel, ConfigDict, Field
 
+from pdmuxd.controlplane.api.history import seconds_of
 from pdmuxd.controlplane.api.pages import PAGE_MAX
 from pdmuxd.controlplane.api.problems import documented
 from pdmuxd.controlplane.api.routing import admin_router
@@ -26,6 +27,10 @@ class AuditEntryOut(BaseModel):
     who_kind: str = Field(examples=["admin-token"], description="What kind of token, key or program it was.")
     who: str = Field(examples=["deploy"], description="The token's name, or the key's id.")
     why: str | None = Field(examples=["ticket 4711"], description="What X-Change-Reason said.")
+    source: str | None = Field(
+        examples=["10.0.0.7"],
+        description="The address that the call came from; null for what came from no network.",
+    )
     action: str = Field(examples=["slo.set"])
     subject: str = Field(examples=["chat"], description="The tenant, key, token or profile it is about.")
     tenant: str | None = Field(examples=["chat"])
@@ -53,10 +58,23 @@ def audit_routes(control_plane: ControlPlane) -> APIRouter:
         tenant: Annotated[str | None, Query(description="Only what concerns this tenant.")] = None,
         who: Annotated[str | None, Query(description="Only of this token or key.")] = None,
         action: Annotated[str | None, Query(description="Such as key.issue.")] = None,
+        since: Annotated[AwareDatetime | None, Query(description="Only from this instant on.")] = None,
+        until: Annotated[AwareDatetime | None, Query(description="Only before this instant.")] = None,
         limit: Annotated[int, Query(ge=1, le=PAGE_MAX)] = AUDIT_LIMIT,
     ) -> AuditOut:
         """List who changed what, when and why, with how it was before and after."""
-        found = control_plane.audit(before_id=before, tenant=tenant, who=who, action=action, limit=limit)
+        for name, at in (("since", since), ("until", until)):
+            if at is not None:
+                seconds_of(name, at)  # outside of the years that a database knows
+        found = control_plane.audit(
+            before_id=before,
+            tenant=tenant,
+            who=who,
+            action=action,
+            since=since,
+            until=until,
+            limit=limit,
+        )
         return AuditOut(
             entries=[AuditEntryOut.model_validate(entry) for entry in found],
             next_before=found[-1].entry_id if len(found) == limit else None,

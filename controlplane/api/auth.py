@@ -170,8 +170,14 @@ class AdminAuth:
             await problem(422, "invalid-value", detail, field=WHY_HEADER)(scope, receive, send)
             return
         scope[_CALLER] = caller
-        with acting(caller, why or None):
+        with acting(caller, why or None, _source(caller, scope)):
             await self._app(scope, receive, send)
+
+
+def _source(caller: Caller, scope: Scope) -> str | None:
+    """The other end's address; a command on the database itself came from none."""
+    client = scope.get("client")
+    return None if client is None or caller.kind == "command-line" else str(client[0])
 
 
 def is_below(prefix: str, path: str) -> bool:

@@ -47,7 +47,7 @@ _ATTEMPTS = 5
 _JSON = "application/json"
 
 
-class DifferenceOut(BaseModel):
+class ConfigDifferenceOut(BaseModel):
     """One field that becomes another."""
 
     field: str = Field(examples=["slo.tbt_ms"], description="A field within another is written with a point.")
@@ -62,7 +62,9 @@ class ConfigChangeOut(BaseModel):
     name: str = Field(examples=["chat"], description="The tenant's name; `policy` for the policy.")
     action: Action = Field(examples=["change"], description="What is done to it.")
     text: str = Field(examples=["change tenant chat: slo.tbt_ms 40 -> 30"], description="All of it in words.")
-    fields: list[DifferenceOut] = Field(description="What differs; of what is created or deleted, nothing.")
+    fields: list[ConfigDifferenceOut] = Field(
+        description="What differs; of what is created or deleted, nothing."
+    )
 
 
 class ConfigAppliedOut(BaseModel):
@@ -221,8 +223,8 @@ def _in_words(change: TenantChange, keys: int) -> str:
     return f"{change.action} tenant {change.name}: {in_words(change.differences, change.action)}"
 
 
-def _fields(differences: tuple[Difference, ...]) -> list[DifferenceOut]:
-    return [DifferenceOut(field=one.field, before=one.before, after=one.after) for one in differences]
+def _fields(differences: tuple[Difference, ...]) -> list[ConfigDifferenceOut]:
+    return [ConfigDifferenceOut(field=one.field, before=one.before, after=one.after) for one in differences]
 
 
 def _answer(

@@ -48,7 +48,7 @@ class StandingOut(BaseModel):
     tbt_p99_ms: float | None
 
 
-class MeasuredOut(BaseModel):
+class EffectMeasuredOut(BaseModel):
     """The minute before a change, or the time since."""
 
     length_ms: float = Field(examples=[60000.0])
@@ -68,8 +68,8 @@ class EffectOut(BaseModel):
         "`overtaken` if another change, or an engine's or the daemon's start, came within the first minute."
     )
     mixed: bool = Field(description="Another change, or an engine's start, was in the minute before.")
-    before: MeasuredOut
-    after: MeasuredOut | None = Field(description="Null while it is too early, or overtaken.")
+    before: EffectMeasuredOut
+    after: EffectMeasuredOut | None = Field(description="Null while it is too early, or overtaken.")
 
 
 class EffectsOut(BaseModel):
@@ -116,8 +116,8 @@ def _effect(one: Effect) -> EffectOut:
     )
 
 
-def _measured(measured: Measured) -> MeasuredOut:
-    return MeasuredOut(
+def _measured(measured: Measured) -> EffectMeasuredOut:
+    return EffectMeasuredOut(
         length_ms=to_ms(measured.length_s),
         sms=_sms(measured.sms),
         tenants=[_standing(name, measured.tenants[name]) for name in sorted(measured.tenants)],

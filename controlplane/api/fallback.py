@@ -23,7 +23,7 @@ class CandidateOut(BaseModel):
     slower_goodput_per_s: float = Field(description="The same on a device slower by `slower_ratio`.")
 
 
-class LearnedOut(BaseModel):
+class FallbackLearnedOut(BaseModel):
     """What a replay of recent traffic has said."""
 
     learned_at: datetime
@@ -69,7 +69,9 @@ class FallbackOut(BaseModel):
 
     plan: str = Field(examples=["chunked:512"], description="As a policy's specification.")
     step_tokens: int = Field(description="Of a step, decoding requests included.")
-    learned: LearnedOut | None = Field(description="Null until something was learned for this engine.")
+    learned: FallbackLearnedOut | None = Field(
+        description="Null until something was learned for this engine."
+    )
     is_learning: bool
     reason: str | None = Field(description="Why the last look came to nothing.")
 
@@ -79,7 +81,7 @@ class FallbackOut(BaseModel):
         return cls(
             plan=f"chunked:{state.step_tokens}",
             step_tokens=state.step_tokens,
-            learned=None if state.learned is None else LearnedOut.of(state.learned),
+            learned=None if state.learned is None else FallbackLearnedOut.of(state.learned),
             is_learning=state.is_learning,
             reason=state.reason,
         )

@@ -239,7 +239,7 @@ FIELDS: Mapping[str, str] = {
     "DecisionsOut.decisions": "The decisions, newest first.",
     "RequestOut.decisions": "The decisions that it was in, summed up; null where none is known.",
     "RequestsOut.requests": "The requests, newest first.",
-    "LearnedOut.cells": "The guard's cells that were learned.",
+    "ProfileLearnedOut.cells": "The guard's cells that were learned.",
     "ReloadOut.in_force": "Settings that are in force now.",
     "Problem.status": "The HTTP status of the answer.",
     "OutlookOut.before": "Under the targets that hold.",

@@ -147,9 +147,10 @@ def key_routes(control_plane: ControlPlane) -> APIRouter:
         response: Response,
         after: Annotated[str | None, Query(description="Go on behind this key.")] = None,
         limit: Annotated[int, Query(ge=1, le=PAGE_MAX)] = PAGE_MAX,
+        revoked: Annotated[bool | None, Query(description="Only those that were revoked, or not.")] = None,
     ) -> list[KeyOut]:
         """List a tenant's keys, oldest first, revoked ones too. `Link` leads to the next page."""
-        found = keys.list(name, after=after, limit=limit)
+        found = keys.list(name, after=after, limit=limit, revoked=revoked)
         link_next(request, response, found[-1].key_id if len(found) == limit else None)
         return [shown(key) for key in found]
 

@@ -92,7 +92,7 @@ class TenantFiguresOut(BaseModel):
         )
 
 
-class MeasuredOut(BaseModel):
+class OutlookMeasuredOut(BaseModel):
     """What it really got, to judge the prediction by."""
 
     ttft_attainment_ratio: float | None = Field(examples=[0.998])
@@ -105,7 +105,7 @@ class TenantOutlookOut(BaseModel):
     tenant: str = Field(examples=["chat"])
     requests: int = Field(description="Of the last minutes.")
     attainment_ratio: float = Field(description="What it is promised.")
-    measured: MeasuredOut | None
+    measured: OutlookMeasuredOut | None
     before: TenantFiguresOut | None
     after: TenantFiguresOut | None
     kept: bool | None = Field(description="Whether it is predicted to get that; null without traffic.")
@@ -120,7 +120,7 @@ class TenantOutlookOut(BaseModel):
             attainment_ratio=tenant.slo.attainment_ratio,
             measured=None
             if measured is None
-            else MeasuredOut(
+            else OutlookMeasuredOut(
                 ttft_attainment_ratio=_ratio(measured.ttft_attainment_ratio),
                 tbt_attainment_ratio=_ratio(measured.tbt_attainment_ratio),
             ),

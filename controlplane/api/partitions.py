@@ -54,7 +54,7 @@ class PartitionsOut(BaseModel):
     idle: UseOut
 
 
-class CellOut(BaseModel):
+class GuardCellOut(BaseModel):
     """One cell of the guard; the indexes are those of the grid."""
 
     decode_sms: int = Field(examples=[48])
@@ -73,7 +73,7 @@ class CellOut(BaseModel):
 class GuardOut(BaseModel):
     """The cells that decisions have used since the engine started."""
 
-    cells: list[CellOut] = Field(description="At most 4,096.", examples=[[]])
+    cells: list[GuardCellOut] = Field(description="At most 4,096.", examples=[[]])
 
 
 class DriftPairOut(BaseModel):
@@ -152,7 +152,7 @@ def guard_of(telemetry: Telemetry) -> GuardOut:
     """The contention guard, cell by cell."""
     return GuardOut(
         cells=[
-            CellOut(
+            GuardCellOut(
                 decode_sms=cell[0],
                 prefill_new=cell[1],
                 prefill_reused=cell[2],

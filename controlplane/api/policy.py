@@ -94,7 +94,7 @@ class RollbackIn(Body):
     )
 
 
-class SplitOut(BaseModel):
+class PolicySplitOut(BaseModel):
     """One split of the device."""
 
     prefill_sms: int = Field(examples=[96])
@@ -106,7 +106,7 @@ class PolicyRevisionOut(BaseModel):
 
     version: int = Field(examples=[3], description="Counts the edits; also the ETag.")
     policy: str | None = Field(examples=["muxwise"], description="Null: engine.policy.")
-    partitions: list[SplitOut] | None = Field(description=_SPLITS)
+    partitions: list[PolicySplitOut] | None = Field(description=_SPLITS)
     shadow: str | None
     settings_version: int
     created_at: datetime | None
@@ -121,7 +121,7 @@ class PolicyRevisionOut(BaseModel):
             policy=scheduling.policy,
             partitions=None
             if pairs is None
-            else [SplitOut(prefill_sms=prefill, decode_sms=decode) for prefill, decode in pairs],
+            else [PolicySplitOut(prefill_sms=prefill, decode_sms=decode) for prefill, decode in pairs],
             shadow=scheduling.shadow,
             settings_version=revision.settings_version,
             created_at=revision.created_at,

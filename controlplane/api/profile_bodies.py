@@ -24,7 +24,7 @@ class FitOut(BaseModel):
     max_error_ratio: float
 
 
-class GuardOut(BaseModel):
+class ProfileGuardOut(BaseModel):
     """The guard as measured."""
 
     pairs: int = Field(examples=[320])
@@ -53,7 +53,7 @@ class ProfileOut(BaseModel):
     took_ms: float
     worst_p90_error_ratio: float
     fits: list[FitOut]
-    guard: GuardOut | None = Field(description="Null if too few pairs were measured.")
+    guard: ProfileGuardOut | None = Field(description="Null if too few pairs were measured.")
     left_out: list[str] = Field(description="What could not be fitted, and why.")
     doubts: list[str] = Field(
         description="Each predictor that is doubtful: what predicts instead, and what it may cost."
@@ -94,7 +94,7 @@ class ProfileOut(BaseModel):
             ],
             guard=None
             if guard is None
-            else GuardOut(
+            else ProfileGuardOut(
                 pairs=guard.pairs,
                 exceeded_ratio=guard.exceeded_ratio,
                 overestimate_ratio=guard.overestimate_ratio,
@@ -142,7 +142,7 @@ def _predicts_with(stored: StoredProfile | None, status: EngineStatus, used: int
     return f"the engine's own: {own} ({status.hello.profile_provenance})"
 
 
-class CellOut(BaseModel):
+class ProfileCellOut(BaseModel):
     """A guard cell whose bound was learned."""
 
     cell: str = Field(
@@ -161,10 +161,10 @@ class CorrectionOut(BaseModel):
     ratio: float
 
 
-class LearnedOut(BaseModel):
+class ProfileLearnedOut(BaseModel):
     """What serving has taught beyond the profile."""
 
-    cells: list[CellOut] = Field(examples=[[{"cell": "36-2-0-5-3", "ratio": 1.31}]])
+    cells: list[ProfileCellOut] = Field(examples=[[{"cell": "36-2-0-5-3", "ratio": 1.31}]])
     corrections: list[CorrectionOut]
 
     @classmethod
@@ -172,7 +172,8 @@ class LearnedOut(BaseModel):
         """Convert for the answer."""
         return cls(
             cells=[
-                CellOut(cell=cell_text(cell), ratio=ratio) for cell, ratio in sorted(learned.cells.items())
+                ProfileCellOut(cell=cell_text(cell), ratio=ratio)
+                for cell, ratio in sorted(learned.cells.items())
             ],
             corrections=[
                 CorrectionOut(predictor=predictor, sms=sms, ratio=ratio)
@@ -195,7 +196,7 @@ class ChangeOut(BaseModel):
     created_at: datetime
 
 
-class DifferenceOut(BaseModel):
+class ProfileDifferenceOut(BaseModel):
     """One quantity of two profiles."""
 
     model_config = ConfigDict(from_attributes=True)

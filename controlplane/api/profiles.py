@@ -17,8 +17,8 @@ from pdmuxd.controlplane.api.problems import documented
 from pdmuxd.controlplane.api.profile_bodies import (
     ActiveOut,
     ChangeOut,
-    DifferenceOut,
-    LearnedOut,
+    ProfileDifferenceOut,
+    ProfileLearnedOut,
     ProfileOut,
 )
 from pdmuxd.controlplane.api.routing import admin_router
@@ -81,14 +81,14 @@ def profile_routes(control_plane: ControlPlane, engine_status: Callable[[], Engi
         return ActiveOut.of(profiles.active(), engine_status())
 
     @router.post("/rollback", responses=documented(404, 409, 412))
-    def roll_back(if_match: IfMatch = None) -> ActiveOut:
+    def roll_back_profile(if_match: IfMatch = None) -> ActiveOut:
         """Put in force what was before the newest activation. It reaches the engine within a second."""
         expected = expected_version(if_match)
         before = profiles.roll_back(engine_status().hello, expected_version=expected)
         return ActiveOut.of(before, engine_status())
 
     @router.post("/deactivate", responses=documented(412))
-    def deactivate(if_match: IfMatch = None) -> ActiveOut:
+    def deactivate_profile(if_match: IfMatch = None) -> ActiveOut:
         """Let the engine predict with what it has of its own."""
         profiles.deactivate(expected_version=expected_version(if_match))
         return ActiveOut.of(None, engine_status())
@@ -107,13 +107,13 @@ def profile_routes(control_plane: ControlPlane, engine_status: Callable[[], Engi
         return document
 
     @router.get("/{profile_id}/diff/{other_id}", responses=documented(404))
-    def diff_profiles(profile_id: ProfileId, other_id: ProfileId) -> list[DifferenceOut]:
+    def diff_profiles(profile_id: ProfileId, other_id: ProfileId) -> list[ProfileDifferenceOut]:
         """List what differs from one profile to another."""
         before, after = profiles.get(profile_id).profile, profiles.get(other_id).profile
-        return [DifferenceOut.model_validate(one) for one in differences(before, after)]
+        return [ProfileDifferenceOut.model_validate(one) for one in differences(before, after)]
 
     @router.post("/{profile_id}/activate", responses=documented(404, 409, 412))
-    def activate(profile_id: ProfileId, body: ActivateIn, if_match: IfMatch = None) -> ActiveOut:
+    def activate_profile(profile_id: ProfileId, body: ActivateIn, if_match: IfMatch = None) -> ActiveOut:
         """Put a profile in force. It reaches the engine within a second, without a restart.
 
         `If-Match` is the ETag of the active profile.
@@ -127,7 +127,7 @@ def profile_routes(control_plane: ControlPlane, engine_status: Callable[[], Engi
         return ActiveOut.of(stored, engine_status())
 
     @router.put("/{profile_id}/frozen", responses=documented(404, 412))
-    def set_frozen(
+    def freeze_profile(
         profile_id: ProfileId, body: FrozenIn, response: Response, if_match: IfMatch = None
     ) -> ProfileOut:
         """Learn nothing any more while the profile is in force, or learn again."""
@@ -137,17 +137,17 @@ def profile_routes(control_plane: ControlPlane, engine_status: Callable[[], Engi
         return ProfileOut.of(stored)
 
     @router.get("/{profile_id}/learned", responses=documented(404))
-    def get_learned(profile_id: ProfileId) -> LearnedOut:
+    def get_profile_learned(profile_id: ProfileId) -> ProfileLearnedOut:
         """Show what serving has taught beyond the profile."""
-        return LearnedOut.of(profiles.learned(profile_id))
+        return ProfileLearnedOut.of(profiles.learned(profile_id))
 
     @router.delete("/{profile_id}/learned", status_code=204, responses=documented(404, 412))
-    def reset_learned(profile_id: ProfileId, if_match: IfMatch = None) -> None:
+    def reset_profile_learned(profile_id: ProfileId, if_match: IfMatch = None) -> None:
         """Go back to the profile as it was measured."""
         profiles.reset(profile_id, expected_version=expected_version(if_match))
 
     @router.delete("/{profile_id}/learned/{cell}", status_code=204, responses=documented(404, 412))
-    def reset_cell(profile_id: ProfileId, cell: Cell, if_match: IfMatch = None) -> None:
+    def reset_profile_cell(profile_id: ProfileId, cell: Cell, if_match: IfMatch = None) -> None:
         """Go back to the measured bound of one guard cell."""
         found = cell_of(cell)
         if found is None:
@@ -155,7 +155,7 @@ def profile_routes(control_plane: ControlPlane, engine_status: Callable[[], Engi
         profiles.reset_cell(profile_id, found, expected_version=expected_version(if_match))
 
     @router.get("/{profile_id}/changes", responses=documented(404))
-    def list_changes(
+    def list_profile_changes(
         profile_id: ProfileId, limit: Annotated[int, Query(ge=1, le=CHANGES_MAX)] = CHANGES_LIMIT
     ) -> list[ChangeOut]:
         """List what was learned and when, newest first, with the evidence."""

@@ -11,6 +11,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from pdmuxd.controlplane.api.access import access_of, authorise
+from pdmuxd.controlplane.api.idempotency import IdempotentAnswers
 from pdmuxd.engine.core.errors import InvalidValueError
 
 _SHOWN_CHARACTERS = 40
@@ -28,7 +29,10 @@ class AdminRoute(APIRoute):
         async def checked(request: Request) -> Response:
             authorise(request, accesses[request.method])
             _refuse_unknown([name for name, _ in request.query_params.multi_items()], known)
-            return await handle(request)
+            if request.method != "POST":
+                return await handle(request)
+            answers: IdempotentAnswers = request.app.state.idempotent_answers
+            return await answers.answer(request, handle)
 
         return checked
 

@@ -27,11 +27,12 @@ from pdmuxd.controlplane.tenants.tenant_fields import (
     MODEL_ALIAS,
     NAME,
     NAME_ALLOWED,
+    NAME_MAX,
     TBT_COST_RANGE,
     WEIGHT_RANGE,
     TenantChanges,
 )
-from pdmuxd.controlplane.tenants.tenants import Tenant
+from pdmuxd.controlplane.tenants.tenants import Tenant, TenantFilter
 from pdmuxd.engine.core.slo import (
     DEFAULT_LATE_ACTION,
     DEFAULT_PRIORITY_CLASS,
@@ -235,10 +236,16 @@ def tenant_routes(control_plane: ControlPlane, engine_status: Callable[[], Engin
         response: Response,
         after: Annotated[str, Query(description="Go on behind this name.")] = "",
         limit: Annotated[int, Query(ge=1, le=PAGE_MAX)] = PAGE_MAX,
+        q: Annotated[
+            str | None, Query(max_length=NAME_MAX, description="Only names that have this in them.")
+        ] = None,
+        priority_class: Annotated[PriorityClass | None, Query(alias="class")] = None,
+        enabled: Annotated[bool | None, Query(description="Only those that are enabled, or not.")] = None,
     ) -> list[TenantOut]:
         """List tenants by name. `Link` leads to the next page."""
         status = engine_status()
-        found = control_plane.list_tenants(after=after, limit=limit)
+        wanted = TenantFilter(part=q, priority_class=priority_class, enabled=enabled)
+        found = control_plane.list_tenants(after=after, limit=limit, wanted=wanted)
         link_next(request, response, found[-1].name if len(found) == limit else None)
         return [TenantOut.of(tenant, status) for tenant in found]
 

@@ -84,7 +84,7 @@ class AssumedOut(BaseModel):
     )
 
 
-class SplitOut(BaseModel):
+class WhatIfSplitOut(BaseModel):
     """One split under that load."""
 
     partition_id: int = Field(examples=[3])
@@ -144,7 +144,7 @@ class WhatIfOut(BaseModel):
         description="The strictest target for which the answer would be that it is feasible."
     )
     fused: FusedOut
-    groups: list[SplitOut]
+    groups: list[WhatIfSplitOut]
     busy: BusyOut | None = Field(description="Null where nothing has run, or the whole load was given.")
 
 
@@ -246,11 +246,11 @@ def _weighed(outlook: Outlook) -> dict[str, Any]:
     }
 
 
-def _split(plan: Plan, sizes: Partition, target_s: float, new_tokens: int) -> SplitOut:
+def _split(plan: Plan, sizes: Partition, target_s: float, new_tokens: int) -> WhatIfSplitOut:
     numbers = plan.numbers
     decode_s, prefill_s = numbers.predicted_decode_s or 0.0, numbers.predicted_prefill_s or 0.0
     worst_s = decode_s if plan.worst_gap_s is None else plan.worst_gap_s
-    return SplitOut(
+    return WhatIfSplitOut(
         partition_id=plan.partition_id,
         prefill_sms=sizes.prefill_sms,
         decode_sms=sizes.decode_sms,

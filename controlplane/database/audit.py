@@ -18,6 +18,8 @@ from pdmuxd.controlplane.database.row import Row, UtcDateTime
 WHY_MAX = 500
 WHY_ALLOWED = f"at most {WHY_MAX} printable characters"
 ACTION_MAX = 40
+SOURCE_MAX = 60
+"""An IPv6 address with a zone has at most 55 characters."""
 APPLIED = "config.apply"
 """The action of an entry about many tenants at once, which has them in its states by name."""
 _SUBJECT_MAX = 100
@@ -36,6 +38,8 @@ class AuditEntry:
     who: str
     """The token's name, or the key's id."""
     why: str | None
+    source: str | None
+    """The address that the call came from; None where it came from no network, and of old entries."""
     action: str
     subject: str
     tenant: str | None
@@ -54,6 +58,7 @@ class AuditRow(Row, table=True):
     who_kind: str = Field(max_length=20)
     who: str = Field(max_length=100)
     why: str | None = Field(default=None, max_length=WHY_MAX)
+    source: str | None = Field(default=None, max_length=SOURCE_MAX)
     action: str = Field(max_length=ACTION_MAX)
     subject: str = Field(max_length=_SUBJECT_MAX)
     tenant: str | None = Field(default=None, max_length=63, index=True)
@@ -69,6 +74,7 @@ class AuditRow(Row, table=True):
             who_kind=self.who_kind,
             who=self.who,
             why=self.why,
+            source=self.source,
             action=self.action,
             subject=self.subject,
             tenant=self.tenant,
@@ -102,6 +108,7 @@ class AuditRepository:
             who_kind=acting.caller.kind,
             who=acting.caller.name,
             why=acting.why,
+            source=None if acting.source is None else acting.source[:SOURCE_MAX],
             action=action,
             subject=subject[:_SUBJECT_MAX],
             tenant=tenant,
@@ -120,15 +127,24 @@ class AuditRepository:
         tenant: str | None = None,
         who: str | None = None,
         action: str | None = None,
+        since: datetime | None = None,
+        until: datetime | None = None,
         limit: int,
     ) -> list[AuditEntry]:
-        """The newest entries that fit, newest first; `before_id` goes on where an answer ended."""
+        """The newest entries that fit, newest first; `before_id` goes on where an answer ended.
+
+        `since` is in the period, `until` is not.
+        """
         statement = select(AuditRow).order_by(col(AuditRow.id).desc()).limit(limit)
         for column, wanted in ((AuditRow.who, who), (AuditRow.action, action)):
             if wanted is not None:
                 statement = statement.where(col(column) == wanted)
         if tenant is not None:
             statement = statement.where(or_(col(AuditRow.tenant) == tenant, _names(tenant)))
+        if since is not None:
+            statement = statement.where(col(AuditRow.at) >= since)
+        if until is not None:
+            statement = statement.where(col(AuditRow.at) < until)
         if before_id is not None:
             statement = statement.where(col(AuditRow.id) < before_id)
         return [row.value() for row in self._session.exec(statement)]
@@ -155,11 +171,12 @@ def _names(tenant: str) -> ColumnElement[bool]:
 def log_entry(entry: AuditEntry) -> None:
     """The same for those who read logs; after the commit, so that what is logged has happened."""
     _log.info(
-        "audit: %s %s by %s %s (settings %d)%s",
+        "audit: %s %s by %s %s%s (settings %d)%s",
         entry.action,
         entry.subject,
         entry.who_kind,
         entry.who,
+        f" from {entry.source}" if entry.source else "",
         entry.settings_version,
         f": {entry.why}" if entry.why else "",
     )

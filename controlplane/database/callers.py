@@ -36,6 +36,8 @@ class Acting:
 
     caller: Caller
     why: str | None = None
+    source: str | None = None
+    """The address that the call came from; None where it came from no network."""
 
 
 _BY_ITSELF = Acting(caller=DAEMON)
@@ -48,12 +50,12 @@ def now_acting() -> Acting:
 
 
 @contextmanager
-def acting(caller: Caller, why: str | None = None) -> Iterator[None]:
-    """Make the changes within this block in `caller`'s name.
+def acting(caller: Caller, why: str | None = None, source: str | None = None) -> Iterator[None]:
+    """Make the changes within this block in `caller`'s name; within another block, from where that came.
 
     Kept in a context variable, so that it follows a call into the worker thread that serves it.
     """
-    token = _acting.set(Acting(caller=caller, why=why))
+    token = _acting.set(Acting(caller=caller, why=why, source=source or now_acting().source))
     try:
         yield
     finally:

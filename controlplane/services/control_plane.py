@@ -22,7 +22,7 @@ from pdmuxd.controlplane.tenants.admin_tokens import AdminTokens
 from pdmuxd.controlplane.tenants.prices import Prices
 from pdmuxd.controlplane.tenants.slo_revisions import SloRevision
 from pdmuxd.controlplane.tenants.tenant_fields import TenantChanges
-from pdmuxd.controlplane.tenants.tenants import Tenant, TenantRepository
+from pdmuxd.controlplane.tenants.tenants import ANY_TENANT, Tenant, TenantFilter, TenantRepository
 from pdmuxd.engine.core.slo import DEFAULT_SLO, Slo
 
 HISTORY_LIMIT = 100
@@ -77,10 +77,14 @@ class ControlPlane:
             change.audit("tenant.create", subject=name, tenant=name, after=tenant.record())
             return tenant
 
-    def list_tenants(self, *, after: str = "", limit: int | None = None) -> list[Tenant]:
+    def list_tenants(
+        self, *, after: str = "", limit: int | None = None, wanted: TenantFilter = ANY_TENANT
+    ) -> list[Tenant]:
         """Tenants by name: all, or at most `limit` of those behind the name `after`."""
+        if "\0" in (wanted.part or ""):
+            return []  # which a server such as PostgreSQL would refuse to look for
         with self.store.transaction() as session:
-            return TenantRepository(session).list(after=after, limit=limit)
+            return TenantRepository(session).list(after=after, limit=limit, wanted=wanted)
 
     def get_tenant(self, name: str) -> Tenant:
         """One tenant. Raises: NotFoundError."""
@@ -160,14 +164,22 @@ class ControlPlane:
         tenant: str | None = None,
         who: str | None = None,
         action: str | None = None,
+        since: datetime | None = None,
+        until: datetime | None = None,
         limit: int = AUDIT_LIMIT,
     ) -> list[AuditEntry]:
-        """The newest changes that fit, newest first."""
+        """The newest changes that fit, newest first; `since` is in the period, `until` is not."""
         if any("\0" in text for text in (tenant, who, action) if text is not None):
             return []  # which a server such as PostgreSQL would refuse to look for
         with self.store.transaction() as session:
             return AuditRepository(session).list(
-                before_id=before_id, tenant=tenant, who=who, action=action, limit=limit
+                before_id=before_id,
+                tenant=tenant,
+                who=who,
+                action=action,
+                since=since,
+                until=until,
+                limit=limit,
             )
 
     def forget_audit(self, before: datetime, *, limit: int = FORGOTTEN_AT_ONCE) -> int:

@@ -51,13 +51,21 @@ class Keys:
             return _add(change, tenant, label=label, scopes=chosen, expires_at=expires_at, replaces=None)
 
     def list(
-        self, tenant: str | None = None, *, after: str | None = None, limit: int | None = None
+        self,
+        tenant: str | None = None,
+        *,
+        after: str | None = None,
+        limit: int | None = None,
+        revoked: bool | None = None,
     ) -> list[ApiKey]:
-        """The keys of one tenant or of all, oldest first, revoked ones too. Raises: NotFoundError."""
+        """The keys of one tenant or of all, oldest first; revoked ones too, or alone, or not.
+
+        Raises: NotFoundError.
+        """
         with self._store.transaction() as session:
             if tenant is not None:
                 TenantRepository(session).row(tenant)
-            return ApiKeyRepository(session).list(tenant, after=after, limit=limit)
+            return ApiKeyRepository(session).list(tenant, after=after, limit=limit, revoked=revoked)
 
     def get(self, key_id: str, *, of_tenant: str | None = None) -> ApiKey:
         """One key; with `of_tenant` only if it is that tenant's. Raises: NotFoundError."""

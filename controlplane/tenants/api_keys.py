@@ -109,8 +109,15 @@ class ApiKeyRepository:
     def __init__(self, session: Session) -> None:
         self._session = session
 
-    def list(self, tenant: str | None, *, after: str | None = None, limit: int | None = None) -> list[ApiKey]:
-        """The keys of one tenant or of all, oldest first, revoked ones too.
+    def list(
+        self,
+        tenant: str | None,
+        *,
+        after: str | None = None,
+        limit: int | None = None,
+        revoked: bool | None = None,
+    ) -> list[ApiKey]:
+        """The keys of one tenant or of all, oldest first; revoked ones too, or alone, or not.
 
         At most `limit`, and only those after the key `after`. Raises: NotFoundError if there is no `after`.
         """
@@ -122,6 +129,9 @@ class ApiKeyRepository:
         )
         if tenant is not None:
             statement = statement.where(TenantRow.name == tenant)
+        if revoked is not None:
+            is_good = col(ApiKeyRow.revoked_at).is_(None)
+            statement = statement.where(~is_good if revoked else is_good)
         if after is not None:
             last, _ = self.get(after)
             same = and_(col(ApiKeyRow.created_at) == last.created_at, col(ApiKeyRow.key_id) > last.key_id)

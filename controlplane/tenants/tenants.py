@@ -111,16 +111,39 @@ class TenantRow(Row, table=True):
             setattr(self, field, value)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TenantFilter:
+    """Which tenants are wanted; what is None does not matter."""
+
+    part: str | None = None
+    """Is in the name."""
+    priority_class: PriorityClass | None = None
+    enabled: bool | None = None
+
+
+ANY_TENANT = TenantFilter()
+
+
 class TenantRepository:
     """Tenants by name, within one transaction."""
 
     def __init__(self, session: Session) -> None:
         self._session = session
 
-    def list(self, *, after: str = "", limit: int | None = None) -> list[Tenant]:
+    def list(
+        self, *, after: str = "", limit: int | None = None, wanted: TenantFilter = ANY_TENANT
+    ) -> list[Tenant]:
         """Tenants by name, each with its present targets: at most `limit`, those behind `after`."""
         page = select(TenantRow.id).where(col(TenantRow.name) > after).order_by(TenantRow.name).limit(limit)
-        return self._page(page, is_whole=limit is None)
+        if wanted.part is not None:
+            page = page.where(col(TenantRow.name).contains(wanted.part, autoescape=True))
+        for column, value in (
+            (TenantRow.priority_class, wanted.priority_class),
+            (TenantRow.enabled, wanted.enabled),
+        ):
+            if value is not None:
+                page = page.where(col(column) == value)
+        return self._page(page, is_whole=limit is None and wanted == ANY_TENANT)
 
     def named(self, names: Iterable[str]) -> dict[str, Tenant]:
         """Those of these names that exist, by name."""

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from fastapi import APIRouter, Request
 from starlette.responses import Response
 
-from pdmuxd.controlplane.api.partitions import CellOut, drift_of, guard_of, partitions_of
+from pdmuxd.controlplane.api.partitions import GuardCellOut, drift_of, guard_of, partitions_of
 from pdmuxd.controlplane.telemetry import serializers
 from pdmuxd.controlplane.telemetry.telemetry import Telemetry
 from pdmuxd.controlplane.web.pages import page, page_router
@@ -60,7 +60,7 @@ def gpu_routes(telemetry: Telemetry) -> APIRouter:
     return router
 
 
-def heat_map(cells: Sequence[CellOut]) -> Mapping[int, Mapping[int, MapCell]]:
+def heat_map(cells: Sequence[GuardCellOut]) -> Mapping[int, Mapping[int, MapCell]]:
     """By decode SMs, and then by the step of the prompt's new tokens."""
     found: dict[int, dict[int, MapCell]] = {}
     for cell in sorted(cells, key=lambda one: (one.decode_sms, one.prefill_new, one.ratio)):

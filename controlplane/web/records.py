@@ -45,7 +45,14 @@ def record_routes(control_plane: ControlPlane, history: History, alarms: AlarmSt
         request: Request, tenant: Name = "", who: Name = "", action: Name = "", before: Before = None
     ) -> Response:
         wanted = {"tenant": tenant or None, "who": who or None, "action": action or None}
-        ask = partial(control_plane.audit, before_id=before, limit=ROWS, **wanted)
+        ask = partial(
+            control_plane.audit,
+            before_id=before,
+            limit=ROWS,
+            tenant=wanted["tenant"],
+            who=wanted["who"],
+            action=wanted["action"],
+        )
         found = await asyncio.to_thread(ask)
         return await asyncio.to_thread(
             page,

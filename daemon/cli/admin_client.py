@@ -10,7 +10,6 @@ from __future__ import annotations
 import shlex
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any
 
 import httpx
 import typer
@@ -28,9 +27,18 @@ from pdmuxd.engine.core.errors import (
     StaleVersionError,
     StoreError,
 )
+from pdmuxd.tui.client.api.calls import Call
+from pdmuxd.tui.client.api.client import Client
+from pdmuxd.tui.client.api.errors import (
+    ApiError,
+    ForeignError,
+    InvalidError,
+    NoAnswerError,
+    ProblemError,
+    UnauthorizedError,
+    text_of,
+)
 
-API = "/api/v1"
-PROBLEM = "application/problem+json"
 TIMEOUT_S = 10.0
 ERRORS: Mapping[int, type[PdmuxdError]] = {
     401: AuthError,
@@ -43,84 +51,31 @@ ERRORS: Mapping[int, type[PdmuxdError]] = {
 """Other problems are a plain PdmuxdError."""
 
 
-class AdminClient:
-    """Calls to `/api/v1`, whose answers are JSON and whose problems are our exceptions."""
+class AdminClient(Client):
+    """The client of `/api/v1`, whose errors are our exceptions: the command line tells them all alike."""
 
-    def __init__(self, http: httpx.Client, *, where: str, is_daemon: bool) -> None:
-        self._http = http
-        self.where = where
+    def __init__(
+        self,
+        origin: str,
+        token: str,
+        *,
+        why: str | None,
+        where: str | None = None,
+        transport: httpx.BaseTransport | None = None,
+    ) -> None:
+        # A person waits, and can call again; a script is told at once.
+        super().__init__(origin, token, timeout_s=TIMEOUT_S, retries=0, why=why, transport=transport)
+        self.where = where or origin
         """The daemon's address, or that it is the database."""
-        self.is_daemon = is_daemon
+        self.is_daemon = where is None
         """Whether a daemon, and so perhaps an engine, is behind it."""
 
-    def get(self, path: str) -> Any:  # noqa: ANN401 - JSON
-        """Read. This and the other calls raise: PdmuxdError, of the kind that the problem names."""
-        return self._call("GET", path)
-
-    def text(self, path: str) -> str:
-        """Read what is no JSON."""
-        return self._send("GET", path).text
-
-    def post(self, path: str, body: Mapping[str, object], *, timeout_s: float = TIMEOUT_S) -> Any:  # noqa: ANN401 - JSON
-        """Create, or act."""
-        return self._call("POST", path, body, timeout_s=timeout_s)
-
-    def put(
-        self,
-        path: str,
-        body: Mapping[str, object],
-        *,
-        if_match: int | None = None,
-        timeout_s: float = TIMEOUT_S,
-    ) -> Any:  # noqa: ANN401 - JSON
-        """Replace, if the version is still `if_match`."""
-        headers = {} if if_match is None else {"If-Match": f'"{if_match}"'}
-        return self._call("PUT", path, body, headers, timeout_s)
-
-    def patch(self, path: str, body: Mapping[str, object]) -> Any:  # noqa: ANN401 - JSON
-        """Change what is given."""
-        return self._call("PATCH", path, body)
-
-    def delete(self, path: str) -> Any:  # noqa: ANN401 - JSON
-        """Delete or revoke."""
-        return self._call("DELETE", path)
-
-    def pages(self, path: str) -> list[Any]:
-        """Read a list to its end, page by page."""
-        found: list[Any] = []
-        following: str | None = path
-        while following is not None:
-            response = self._send("GET", following)
-            found += response.json()
-            following = response.links.get("next", {}).get("url", "").removeprefix(API) or None
-        return found
-
-    def _call(
-        self,
-        method: str,
-        path: str,
-        body: Mapping[str, object] | None = None,
-        headers: Mapping[str, str] | None = None,
-        timeout_s: float = TIMEOUT_S,
-    ) -> Any:  # noqa: ANN401 - JSON
-        response = self._send(method, path, body, headers, timeout_s)
-        return response.json() if response.content else None
-
-    def _send(
-        self,
-        method: str,
-        path: str,
-        body: Mapping[str, object] | None = None,
-        headers: Mapping[str, str] | None = None,
-        timeout_s: float = TIMEOUT_S,
-    ) -> httpx.Response:
+    def _send(self, call: Call) -> httpx.Response:
+        """Raises: PdmuxdError, of the kind that the problem names."""
         try:
-            response = self._http.request(method, API + path, json=body, headers=headers, timeout=timeout_s)
-        except httpx.HTTPError as error:
-            raise PdmuxdError(f"no answer from {self.where}: {_text(error)}") from error
-        if response.is_success:
-            return response
-        raise _error(response, self.where)
+            return super()._send(call)
+        except ApiError as error:
+            raise _as_ours(error, self.where) from error
 
 
 @contextmanager
@@ -141,9 +96,11 @@ def admin_client(ctx: typer.Context) -> Iterator[AdminClient]:
     typer.echo(f"no daemon runs on {state_dir}; working on the database directly", err=True)
     with (
         local_admin(settings.resolved_database_url) as (transport, token),
-        _http("http://localhost", token, why_of(ctx), transport) as http,
+        AdminClient(
+            "http://localhost", token, why=why_of(ctx), where="the database", transport=transport
+        ) as client,
     ):
-        yield AdminClient(http, where="the database", is_daemon=False)
+        yield client
 
 
 @contextmanager
@@ -169,8 +126,8 @@ def running_daemon(ctx: typer.Context) -> Iterator[AdminClient | None]:
             f"a pdmuxd answers on {origin} with another state directory; to reach it: "
             f"export PDMUXD_STATE_DIR={shlex.quote(str(elsewhere))}"
         )
-    with _http(origin, read_token(settings.resolved_token_file), why_of(ctx)) as http:
-        yield AdminClient(http, where=origin, is_daemon=True)
+    with AdminClient(origin, read_token(settings.resolved_token_file), why=why_of(ctx)) as client:
+        yield client
 
 
 @contextmanager
@@ -185,22 +142,6 @@ def daemon_of(ctx: typer.Context) -> Iterator[AdminClient]:
         yield client
 
 
-def _http(
-    origin: str, token: str, why: str | None, transport: httpx.BaseTransport | None = None
-) -> httpx.Client:
-    headers = [(b"Authorization", f"Bearer {token}".encode())]
-    if why is not None:
-        headers.append((b"X-Change-Reason", why.encode()))
-    return httpx.Client(
-        base_url=origin,
-        headers=headers,
-        timeout=TIMEOUT_S,
-        # No proxy of the environment lies between us and the daemon on this machine.
-        trust_env=False,
-        transport=transport,
-    )
-
-
 def _is_listening(origin: str) -> bool:
     try:
         with httpx.Client(timeout=TIMEOUT_S, trust_env=False) as http:
@@ -208,23 +149,22 @@ def _is_listening(origin: str) -> bool:
     except httpx.ConnectError:
         return False
     except httpx.HTTPError as error:
-        raise PdmuxdError(f"{origin} accepts but does not answer: {_text(error)}") from error
+        raise PdmuxdError(f"{origin} accepts but does not answer: {text_of(error)}") from error
     return True
 
 
-def _error(response: httpx.Response, where: str) -> PdmuxdError:
-    status = response.status_code
-    if response.headers.get("Content-Type") != PROBLEM:
-        return SettingsError(f"{where} is not pdmuxd's admin address (HTTP {status}): see admin.port")
-    problem = response.json()
-    detail = str(problem["detail"])
-    if status == 422:
-        return InvalidValueError(str(problem["field"]), detail)
-    if status == 401:
-        detail = f"{where} refuses the token in admin.token_file: {detail}"
-    return ERRORS.get(status, PdmuxdError)(detail)
-
-
-def _text(error: httpx.HTTPError) -> str:
-    """Some of the library's errors have no text."""
-    return str(error) or type(error).__name__
+def _as_ours(error: ApiError, where: str) -> PdmuxdError:
+    match error:
+        case NoAnswerError():
+            return PdmuxdError(f"no answer from {where}: {str(error).removeprefix('no answer: ')}")
+        case ForeignError():
+            return SettingsError(
+                f"{where} is not pdmuxd's admin address (HTTP {error.status}): see admin.port"
+            )
+        case InvalidError(field=str(field)):
+            return InvalidValueError(field, error.detail)
+        case UnauthorizedError():
+            return AuthError(f"{where} refuses the token in admin.token_file: {error.detail}")
+        case ProblemError():
+            return ERRORS.get(error.status, PdmuxdError)(error.detail)
+    return PdmuxdError(str(error))

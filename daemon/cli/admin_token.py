@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Any
-from urllib.parse import quote
+from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
 from pdmuxd.daemon.cli.admin_client import admin_client
 from pdmuxd.daemon.cli.durations import Expires, lifetime_of
 from pdmuxd.daemon.cli.output import AsJson, instant, print_fields, print_json, print_secret, print_table
+
+if TYPE_CHECKING:
+    from pdmuxd.tui.client.api import models
 
 app = typer.Typer(help="Issue, list and revoke named tokens for the admin address.")
 
@@ -28,7 +30,7 @@ def issue(
     """Issue a token; its secret is shown this once. The audit names it as who made a change."""
     with admin_client(ctx) as client:
         body = {"name": name, "role": role, "lifetime_s": lifetime_of(expires)}
-        token = client.post("/admin-tokens", body)
+        token = client.issue_admin_token(cast("models.AdminTokenIn", body))
     if as_json:
         print_json(token)
         return
@@ -40,7 +42,7 @@ def issue(
 def list_(ctx: typer.Context, as_json: AsJson = False) -> None:
     """List the tokens, revoked ones too. The one in admin.token_file is not among them."""
     with admin_client(ctx) as client:
-        tokens = client.get("/admin-tokens")
+        tokens = client.list_admin_tokens()
     if as_json:
         print_json(tokens)
     else:
@@ -51,7 +53,7 @@ def list_(ctx: typer.Context, as_json: AsJson = False) -> None:
 def revoke(ctx: typer.Context, name: TokenName, as_json: AsJson = False) -> None:
     """Revoke a token, at once and for good."""
     with admin_client(ctx) as client:
-        token = client.delete(f"/admin-tokens/{quote(name, safe='')}")
+        token = client.revoke_admin_token(name)
     if as_json:
         print_json(token)
     else:

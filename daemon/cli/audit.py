@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from typing import Annotated, Any
-from urllib.parse import urlencode
 
 import typer
 
@@ -26,14 +25,19 @@ def audit(
     tenant: Annotated[str | None, typer.Option(help="Only what concerns this tenant.")] = None,
     who: Annotated[str | None, typer.Option(help="Only of this token or key.")] = None,
     action: Annotated[str | None, typer.Option(help="Only this, such as key.issue.")] = None,
+    since: Annotated[
+        str | None,
+        typer.Option(metavar="INSTANT", help="Only from this instant on: 2026-11-25T14:00Z."),
+    ] = None,
+    until: Annotated[str | None, typer.Option(metavar="INSTANT", help="Only before this instant.")] = None,
     limit: Annotated[int, typer.Option(min=1, max=500, help="Show only so many.")] = 20,
     as_json: AsJson = False,
 ) -> None:
     """List changes, newest first: who, when, why, and what was before and after."""
-    asked = {"tenant": tenant, "who": who, "action": action, "limit": limit}
-    query = urlencode({name: value for name, value in asked.items() if value is not None})
     with admin_client(ctx) as client:
-        found = client.get(f"/audit?{query}")
+        found = client.list_audit(
+            tenant=tenant, who=who, action=action, since=since, until=until, limit=limit
+        )
     if as_json:
         print_json(found)
     else:
@@ -44,6 +48,7 @@ def _columns(entry: Mapping[str, Any]) -> dict[str, object]:
     return {
         "when": instant(entry["at"]),
         "who": f"{entry['who_kind']} {entry['who']}",
+        "from": entry["source"] or "",
         "what": f"{entry['action']} {entry['subject']}",
         "change": _tenants(entry["after"])
         if entry["action"] == APPLIED

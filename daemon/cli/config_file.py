@@ -5,8 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any
-from urllib.parse import urlencode
+from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
@@ -15,6 +14,9 @@ from pdmuxd.daemon.cli.admin_client import AdminClient
 from pdmuxd.daemon.cli.outlook import print_outlook
 from pdmuxd.daemon.cli.yaml_documents import MOST_BYTES, Whole, read_documents
 from pdmuxd.engine.core.errors import InvalidValueError
+
+if TYPE_CHECKING:
+    from pdmuxd.tui.client.api import models
 
 STANDARD_INPUT = "-"
 TIMEOUT_S = 120.0
@@ -48,12 +50,17 @@ def send(
     dry_run: bool = False,
     force: bool = False,
     if_match: int | None = None,
-) -> Any:  # noqa: ANN401 - JSON
+) -> models.ConfigAppliedOut:
     """Put the configuration in force, or only ask what that would change. Raises: PdmuxdError."""
-    given = {"prune": prune, "dry_run": dry_run, "force": force}
-    query = urlencode({name: "true" for name, value in given.items() if value})
     try:
-        return client.put(f"/config?{query}", whole.value, if_match=if_match, timeout_s=TIMEOUT_S)
+        return client.put_config(
+            cast("models.ConfigIn", whole.value),
+            prune=prune,
+            dry_run=dry_run,
+            force=force,
+            if_match=if_match,
+            timeout_s=TIMEOUT_S,
+        )
     except InvalidValueError as error:
         # What only the daemon knows, such as which splits its device can make.
         place = whole.where(tuple(error.field.split(".")))

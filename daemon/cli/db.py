@@ -78,7 +78,7 @@ def _copy(ctx: typer.Context, path: Path, *, replace: bool) -> tuple[int, int | 
     from pdmuxd.controlplane.database.opening import backup
 
     with running_daemon(ctx) as client:
-        wanted = None if client is None else int(client.get("/version")["settings_version"])
+        wanted = None if client is None else client.get_version()["settings_version"]
     url = settings_of(ctx).resolved_database_url
     return backup(url, path, at_least=wanted or 0, replace=replace), wanted
 

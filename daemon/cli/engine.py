@@ -26,10 +26,10 @@ Wait = Annotated[
 def start(ctx: typer.Context, wait: Wait = False, as_json: AsJson = False) -> None:
     """Start an engine that is down now, without waiting for the end of its back-off."""
     with daemon_of(ctx) as client:
-        done = client.post("/engine/start", {})
+        done: Mapping[str, Any] = client.start_engine()
         _tell(done, as_json=as_json)
         if wait:
-            done["state"] = _watch_start(client, shown=not as_json)
+            done = {**done, "state": _watch_start(client, shown=not as_json)}
     _tell_json(done, as_json=as_json)
 
 
@@ -37,10 +37,10 @@ def start(ctx: typer.Context, wait: Wait = False, as_json: AsJson = False) -> No
 def drain(ctx: typer.Context, wait: Wait = False, as_json: AsJson = False) -> None:
     """Refuse new requests and let those in flight finish. The engine stays, until `pdmuxd engine resume`."""
     with daemon_of(ctx) as client:
-        done = client.post("/engine/drain", {})
+        done: Mapping[str, Any] = client.drain_engine()
         _tell(done, as_json=as_json)
         if wait:
-            done["state"] = _watch_drain(client, shown=not as_json)
+            done = {**done, "state": _watch_drain(client, shown=not as_json)}
     _tell_json(done, as_json=as_json)
 
 
@@ -48,7 +48,7 @@ def drain(ctx: typer.Context, wait: Wait = False, as_json: AsJson = False) -> No
 def resume(ctx: typer.Context, as_json: AsJson = False) -> None:
     """Take new requests again after a drain."""
     with daemon_of(ctx) as client:
-        done = client.post("/engine/resume", {})
+        done: Mapping[str, Any] = client.resume_engine()
     _tell(done, as_json=as_json)
     _tell_json(done, as_json=as_json)
 
@@ -67,12 +67,12 @@ def restart(
 ) -> None:
     """End the engine and start another. Requests in flight may finish first, within drain_timeout_s."""
     with daemon_of(ctx) as client:
-        before = client.get("/engine")
-        done = client.post("/engine/restart", {"at_once": at_once})
+        before = client.get_engine()
+        done: Mapping[str, Any] = client.restart_engine({"at_once": at_once})
         _tell(done, as_json=as_json)
         if wait:
             ended = before["pid"] if before["state"] in ("serving", "draining") else None
-            done["state"] = _watch_start(client, shown=not as_json, ended=ended)
+            done = {**done, "state": _watch_start(client, shown=not as_json, ended=ended)}
     _tell_json(done, as_json=as_json)
 
 
@@ -88,13 +88,13 @@ def quarantine(
         raise typer.BadParameter("give either --release TENANT or --release-all")
     with daemon_of(ctx) as client:
         if release is not None or release_all:
-            done = client.post("/engine/quarantine/release", {"tenant": release})
+            released = client.release_quarantine({"tenant": release})
             if as_json:
-                print_json(done)
+                print_json(released)
             else:
-                typer.echo(f"released: {done['released']}")
+                typer.echo(f"released: {released['released']}")
             return
-        held = client.get("/engine/quarantine")
+        held = client.list_quarantine()
     if as_json:
         print_json(held)
         return
@@ -162,8 +162,9 @@ def _watch_start(client: AdminClient, *, shown: bool, ended: int | None = None) 
 
 def _now(client: AdminClient) -> tuple[Mapping[str, Any], int]:
     """The engine, and the requests in flight at the gateway."""
-    engine = client.get("/engine")
-    return engine, client.get("/attainment?limit=0")["totals"]["in_flight"]
+    engine = client.get_engine()
+    totals = client.get_attainment(limit=0)["totals"]
+    return engine, 0 if totals is None else totals["in_flight"]
 
 
 class _Progress:

@@ -22,7 +22,7 @@ def register(app: typer.Typer) -> None:
 def export(ctx: typer.Context, as_json: AsJson = False) -> None:
     """Print all tenants and the policy as YAML; applied as it stands, it changes nothing."""
     with admin_client(ctx) as client:
-        found = client.get("/config")
+        found = client.get_config()
     if as_json:
         print_json(found)
         return

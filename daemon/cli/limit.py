@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Any, get_args
-from urllib.parse import quote
+from typing import TYPE_CHECKING, Annotated, Any, cast, get_args
 
 import typer
 
 from pdmuxd.controlplane.tenants.limit_values import NAMES, LimitAction
-from pdmuxd.daemon.cli.admin_client import admin_client
+from pdmuxd.daemon.cli.admin_client import AdminClient, admin_client
 from pdmuxd.daemon.cli.output import AsJson, print_json, print_table
-from pdmuxd.daemon.cli.tenant_options import NONE, TenantName, path_of
+from pdmuxd.daemon.cli.tenant_options import NONE, TenantName
+
+if TYPE_CHECKING:
+    from pdmuxd.tui.client.api import models
 
 app = typer.Typer(help="Limit what tenants and their keys may use.")
 
@@ -29,7 +31,7 @@ def _names(incomplete: str) -> list[str]:
 def show(ctx: typer.Context, tenant: TenantName, key: OfKey = None, as_json: AsJson = False) -> None:
     """Show the limits of a tenant or a key, and what of them is used now."""
     with admin_client(ctx) as client:
-        found = client.get(_path(tenant, key))
+        found = _limits(client, tenant, key)
     _require_owner(found, tenant)
     _print(found, as_json=as_json)
 
@@ -50,15 +52,16 @@ def set_(
     """Set or remove limits; what is not named stays. Above one, requests wait or are refused (default)."""
     change = dict(_parsed(text) for text in limits)
     with admin_client(ctx) as client:
-        path = _path(tenant, key)
-        before = client.get(path)
-        _require_owner(before, tenant)
-        found = client.patch(path, change)
+        _require_owner(_limits(client, tenant, key), tenant)
+        body = cast("models.LimitsPatch", change)
+        found = (
+            client.change_tenant_limits(tenant, body) if key is None else client.change_key_limits(key, body)
+        )
     _print(found, as_json=as_json)
 
 
-def _path(tenant: str, key: str | None) -> str:
-    return f"{path_of(tenant)}/limits" if key is None else f"/keys/{quote(key, safe='')}/limits"
+def _limits(client: AdminClient, tenant: str, key: str | None) -> models.LimitsOut:
+    return client.get_tenant_limits(tenant) if key is None else client.get_key_limits(key)
 
 
 def _require_owner(found: Mapping[str, Any], tenant: str) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
@@ -12,6 +12,9 @@ from pdmuxd.daemon.cli.admin_client import AdminClient, admin_client
 from pdmuxd.daemon.cli.completing import policies
 from pdmuxd.daemon.cli.output import AsJson, instant, percent, print_fields, print_json, print_table
 from pdmuxd.engine.core.errors import PdmuxdError
+
+if TYPE_CHECKING:
+    from pdmuxd.tui.client.api import models
 
 app = typer.Typer(help="Show and change the policy in force, its splits and its shadow, while serving.")
 
@@ -48,7 +51,7 @@ Partitions = Annotated[
 def show(ctx: typer.Context, as_json: AsJson = False) -> None:
     """Show what was set, what of it is in force, and how a shadow's decisions differ."""
     with admin_client(ctx) as client:
-        found = client.get("/policy")
+        found = client.get_policy()
     _print(found, as_json=as_json)
 
 
@@ -64,15 +67,18 @@ def set_(
     if policy is None and partitions is None and shadow is None:
         raise typer.BadParameter("give a policy, --partitions or --shadow")
     with admin_client(ctx) as client:
-        before = client.get("/policy")
-        body = {name: before[name] for name in ("policy", "partitions", "shadow")}
+        before = client.get_policy()
+        asked: Mapping[str, Any] = before
+        body = {name: asked[name] for name in ("policy", "partitions", "shadow")}
         if policy is not None:
             body["policy"] = None if policy == _DEFAULT else policy
         if partitions is not None:
             body["partitions"] = None if partitions == _DEFAULT else _pairs(partitions)
         if shadow is not None:
             body["shadow"] = None if shadow == _NONE else shadow
-        after = _when_taken(client, client.put("/policy", body, if_match=before["version"]))
+        after = _when_taken(
+            client, client.set_policy(cast("models.PolicyIn", body), if_match=before["version"])
+        )
     _print(after, as_json=as_json)
 
 
@@ -86,7 +92,7 @@ def rollback(
 ) -> None:
     """Set again what an earlier version was, without --to the one before."""
     with admin_client(ctx) as client:
-        after = _when_taken(client, client.post("/policy/rollback", {} if to is None else {"version": to}))
+        after = _when_taken(client, client.roll_back_policy({} if to is None else {"version": to}))
     _print(after, as_json=as_json)
 
 
@@ -98,7 +104,7 @@ def history(
 ) -> None:
     """List the edits, newest first."""
     with admin_client(ctx) as client:
-        revisions = client.get(f"/policy/history?limit={limit}")
+        revisions = client.list_policy_history(limit=limit)
     if as_json:
         print_json(revisions)
         return
@@ -118,10 +124,10 @@ def fallback(
 ) -> None:
     """Show which fixed plan serves while predictions prove wrong, and what it loses by that."""
     with admin_client(ctx) as client:
-        found = client.post("/policy/fallback", {}) if learn else client.get("/policy/fallback")
+        found = client.learn_fallback() if learn else client.get_fallback()
         while learn and found["is_learning"]:
             time.sleep(_LEARNING_POLL_S)
-            found = client.get("/policy/fallback")
+            found = client.get_fallback()
     if learn and found["reason"] is not None:
         raise PdmuxdError(found["reason"])
     if as_json:
@@ -134,7 +140,7 @@ def fallback(
 def list_(ctx: typer.Context, as_json: AsJson = False) -> None:
     """List the policies that there are."""
     with admin_client(ctx) as client:
-        known = client.get("/policies")
+        known = client.list_policies()
     if as_json:
         print_json(known)
     else:
@@ -147,7 +153,7 @@ def _when_taken(client: AdminClient, found: Any) -> Any:  # noqa: ANN401 - JSON
     deadline_s = time.monotonic() + IN_FORCE_WITHIN_S
     while client.is_daemon and found["waits_for"] == "engine" and time.monotonic() < deadline_s:
         time.sleep(_POLL_S)
-        found = client.get("/policy")
+        found = client.get_policy()
     return found
 
 

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
 from pdmuxd.controlplane.tenants.prices import CURRENCY_ALLOWED
 from pdmuxd.daemon.cli.admin_client import admin_client
 from pdmuxd.daemon.cli.output import AsJson, print_json, print_table
+
+if TYPE_CHECKING:
+    from pdmuxd.tui.client.api import models
 
 app = typer.Typer(help="Say what tokens cost, so that usage is told in money too.")
 
@@ -22,7 +25,7 @@ _ALL = "every one"
 def show(ctx: typer.Context, as_json: AsJson = False) -> None:
     """Show the price list."""
     with admin_client(ctx) as client:
-        found = client.get("/prices")
+        found = client.get_prices()
     _print(found, as_json=as_json)
 
 
@@ -51,14 +54,14 @@ def set_(
     """Set one price; a PRICE is a decimal number. Usage is told by the prices that hold when it is shown."""
     line = {"tenant": tenant, "model": model, "input": given, "cached": cached or given, "output": output}
     with admin_client(ctx) as client:
-        before = client.get("/prices")
+        before = client.get_prices()
         body = {
             "currency": currency or before["currency"],
             "prices": [*_others(before, tenant, model), line],
         }
         if body["currency"] is None:
             raise typer.BadParameter(f"the first price needs a currency: --currency, {CURRENCY_ALLOWED}")
-        found = client.put("/prices", body, if_match=before["version"])
+        found = client.set_prices(cast("models.PricesIn", body), if_match=before["version"])
     _print(found, as_json=as_json)
 
 
@@ -66,12 +69,12 @@ def set_(
 def remove(ctx: typer.Context, tenant: Tenant = None, model: Model = None, as_json: AsJson = False) -> None:
     """Remove one price: that of a tenant, a model, both, or without either that of all."""
     with admin_client(ctx) as client:
-        before = client.get("/prices")
+        before = client.get_prices()
         left = _others(before, tenant, model)
         if len(left) == len(before["prices"]):
             raise typer.BadParameter(f"there is no price of tenant {tenant or _ALL}, model {model or _ALL}")
         body = {"currency": before["currency"] if left else None, "prices": left}
-        found = client.put("/prices", body, if_match=before["version"])
+        found = client.set_prices(cast("models.PricesIn", body), if_match=before["version"])
     _print(found, as_json=as_json)
 
 

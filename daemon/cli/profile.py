@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Annotated, Any
 
 import typer
@@ -21,7 +22,7 @@ for part in (profile_run, profile_files, profile_learned):
 def list_(ctx: typer.Context, as_json: AsJson = False) -> None:
     """List all profiles, newest first."""
     with admin_client(ctx) as client:
-        found = client.get("/profiles")
+        found = client.list_profiles()
     if as_json:
         print_json(found)
         return
@@ -53,8 +54,8 @@ def show(
 ) -> None:
     """Show a profile with its errors on held-out samples, or what the policies predict with."""
     with admin_client(ctx) as client:
-        active = client.get("/profiles/active")
-        found = active if profile_id is None else client.get(f"/profiles/{profile_id}")
+        active = client.get_active_profile()
+        found = active if profile_id is None else client.get_profile(profile_id)
     if as_json:
         print_json(found)
         return
@@ -73,7 +74,7 @@ def show(
 def diff(ctx: typer.Context, before: ProfileId, after: ProfileId, as_json: AsJson = False) -> None:
     """List what differs from one profile to another."""
     with admin_client(ctx) as client:
-        found = client.get(f"/profiles/{before}/diff/{after}")
+        found = client.diff_profiles(before, after)
     if as_json:
         print_json(found)
         return
@@ -100,7 +101,7 @@ def activate(
 ) -> None:
     """Put a profile in force, without a restart. One of another GPU or model is refused."""
     with admin_client(ctx) as client:
-        active = client.post(f"/profiles/{profile_id}/activate", {"force": force})
+        active = client.activate_profile(profile_id, {"force": force})
     _print_active(active, as_json)
 
 
@@ -108,7 +109,7 @@ def activate(
 def deactivate(ctx: typer.Context, as_json: AsJson = False) -> None:
     """Let the engine predict with what it has of its own."""
     with admin_client(ctx) as client:
-        active = client.post("/profiles/deactivate", {})
+        active = client.deactivate_profile()
     _print_active(active, as_json)
 
 
@@ -116,11 +117,11 @@ def deactivate(ctx: typer.Context, as_json: AsJson = False) -> None:
 def rollback(ctx: typer.Context, as_json: AsJson = False) -> None:
     """Put in force what was before the newest activation."""
     with admin_client(ctx) as client:
-        active = client.post("/profiles/rollback", {})
+        active = client.roll_back_profile()
     _print_active(active, as_json)
 
 
-def _print_active(active: dict[str, Any], as_json: bool) -> None:
+def _print_active(active: Mapping[str, Any], as_json: bool) -> None:
     if as_json:
         print_json(active)
         return

@@ -30,7 +30,7 @@ def export(
     if format_ not in ("profile", "emulator"):
         raise InvalidValueError("--format", f"--format is {format_!r}; allowed are profile, emulator")
     with admin_client(ctx) as client:
-        document = client.get(f"/profiles/{profile_id}/document")
+        document = client.export_profile(profile_id)
     if format_ == "emulator":
         from pdmuxd.daemon.profiling.emulated import emulator_profile_json
 
@@ -51,7 +51,7 @@ def import_(
 
     document = json.loads(to_json(read_file(file)))
     with admin_client(ctx) as client:
-        profile = client.post("/profiles", document)
+        profile = client.import_profile(document)
     if as_json:
         print_json(profile)
     else:
@@ -68,8 +68,8 @@ def report(
     from pdmuxd.daemon.profiling.report.page import report_page
 
     with admin_client(ctx) as client:
-        document = client.get(f"/profiles/{profile_id}/document")
-        learned = client.get(f"/profiles/{profile_id}/learned")
+        document = client.export_profile(profile_id)
+        learned = client.get_profile_learned(profile_id)
     _write(file, report_page(document, learned))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Annotated, Any
 
 import typer
@@ -11,7 +12,7 @@ from pdmuxd.daemon.cli.output import percent, print_fields, print_table
 ProfileId = Annotated[int, typer.Argument(metavar="ID", help="From `pdmuxd profile list`.")]
 
 
-def print_profile(profile: dict[str, Any]) -> None:
+def print_profile(profile: Mapping[str, Any]) -> None:
     """With its errors on held-out samples."""
     guard = profile["guard"]
     fields = {

@@ -22,7 +22,7 @@ def changes(
 ) -> None:
     """List what serving has taught and when, newest first, with the evidence."""
     with admin_client(ctx) as client:
-        found = client.get(f"/profiles/{profile_id}/changes?limit={limit}")
+        found = client.list_profile_changes(profile_id, limit=limit)
     if as_json:
         print_json(found)
         return
@@ -61,11 +61,13 @@ def reset(
     ] = None,
 ) -> None:
     """Forget what serving has taught, of one guard cell or altogether."""
-    path = f"/profiles/{profile_id}/learned"
     with admin_client(ctx) as client:
-        client.delete(path if cell is None else f"{path}/{cell}")
+        if cell is None:
+            client.reset_profile_learned(profile_id)
+        else:
+            client.reset_profile_cell(profile_id, cell)
 
 
 def _set_frozen(ctx: typer.Context, profile_id: int, frozen: bool) -> None:
     with admin_client(ctx) as client:
-        client.put(f"/profiles/{profile_id}/frozen", {"frozen": frozen})
+        client.freeze_profile(profile_id, {"frozen": frozen})

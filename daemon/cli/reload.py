@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 import typer
 
 from pdmuxd.daemon.cli.admin_client import daemon_of
@@ -32,7 +35,7 @@ def reload(ctx: typer.Context, as_json: AsJson = False) -> None:
     allowed, nothing changes.
     """
     with daemon_of(ctx) as client:
-        reloaded = client.post("/daemon/reload", {})
+        reloaded: Mapping[str, Any] = client.reload_settings()
     if as_json:
         print_json(reloaded)
         return

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
@@ -20,9 +20,12 @@ from pdmuxd.daemon.cli.output import (
     print_json,
     print_table,
 )
-from pdmuxd.daemon.cli.tenant_options import SloOptions, TenantName, path_of
+from pdmuxd.daemon.cli.tenant_options import SloOptions, TenantName
 from pdmuxd.daemon.cli.tuning import candidates, in_a_line, proposal
 from pdmuxd.daemon.cli.what_if import follow, print_outcomes
+
+if TYPE_CHECKING:
+    from pdmuxd.tui.client.api import models
 
 app = typer.Typer(help="Show and set tenants' latency targets.")
 
@@ -40,14 +43,14 @@ def show(
     """Show the targets of one tenant or of all, and whether the engine already works with them."""
     with admin_client(ctx) as client:
         if tenant is not None:
-            slo = client.get(slo_path(tenant))
+            slo = client.get_slo(tenant)
             if as_json:
                 print_json(slo)
             else:
                 print_fields({"tenant": tenant, **fields_of(slo)})
                 _say_who_sets_the_split(client)
             return
-        slos = {one["name"]: one["slo"] for one in client.pages("/tenants")}
+        slos = {one["name"]: one["slo"] for one in client.iter_tenants()}
         if as_json:
             print_json(slos)
         else:
@@ -84,14 +87,12 @@ def set_(
         raise typer.BadParameter(
             "give at least one of --ttft-fixed-ms, --ttft-per-1k-ms, --tbt-ms, --attainment"
         )
-    path = slo_path(tenant)
     with admin_client(ctx) as client:
-        before = client.get(path)
-        wanted = {**targets_of(before), **changes}
-        set_path = f"{path}?force=true" if force else path
-        after = client.put(set_path, wanted, if_match=before["version"])
-        outlook = after.pop("outlook")
-        after = _when_in_force(client, path, after)
+        before = client.get_slo(tenant)
+        wanted = cast("models.SloIn", {**targets_of(before), **changes})
+        done = client.set_slo(tenant, wanted, force=force, if_match=before["version"])
+        outlook = done["outlook"]
+        after = _when_in_force(client, tenant, done)
         if as_json:
             print_json({**after, "outlook": outlook})
         else:
@@ -133,9 +134,11 @@ def tune(
     Replays it on the emulator for each; nothing is applied without a yes.
     """
     with admin_client(ctx) as client:
-        before = client.get(slo_path(tenant))
+        before = client.get_slo(tenant)
         variants = candidates(tenant, targets_of(before), tbt_ms, policies)
-        done = follow(client, client.post("/what-if/replays", {"minutes": minutes, "variants": variants}))
+        done = follow(
+            client, client.begin_replay(cast("models.ReplayIn", {"minutes": minutes, "variants": variants}))
+        )
         found = proposal(tenant, done, variants)
         if as_json:
             print_json({"proposal": found, "replay": done})
@@ -145,12 +148,15 @@ def tune(
         if found is None or as_json or not (yes or typer.confirm("Apply it?")):
             return
         if found["policy"] is not None:
-            policy = client.get("/policy")
-            body = {**{name: policy[name] for name in ("partitions", "shadow")}, "policy": found["policy"]}
-            client.put("/policy", body, if_match=policy["version"])
-        after = client.put(slo_path(tenant), found["targets"], if_match=before["version"])
-        after.pop("outlook")
-        print_fields({"tenant": tenant, **fields_of(_when_in_force(client, slo_path(tenant), after))})
+            policy = client.get_policy()
+            body = {
+                "partitions": policy["partitions"],
+                "shadow": policy["shadow"],
+                "policy": found["policy"],
+            }
+            client.set_policy(cast("models.PolicyIn", body), if_match=policy["version"])
+        after = client.set_slo(tenant, found["targets"], if_match=before["version"])
+        print_fields({"tenant": tenant, **fields_of(_when_in_force(client, tenant, after))})
 
 
 @app.command(epilog="Example: pdmuxd slo history chat")
@@ -162,7 +168,7 @@ def history(
 ) -> None:
     """List the edits of a tenant's targets, newest first."""
     with admin_client(ctx) as client:
-        revisions = client.get(f"{slo_path(tenant)}/history?limit={limit}")
+        revisions = client.list_slo_history(tenant, limit=limit)
     if as_json:
         print_json(revisions)
     else:
@@ -170,11 +176,6 @@ def history(
             [{**columns_of(one), "since": instant(one["created_at"])} for one in revisions],
             empty="there are no edits",
         )
-
-
-def slo_path(tenant: str) -> str:
-    """Where the REST interface keeps a tenant's targets."""
-    return f"{path_of(tenant)}/slo"
 
 
 def targets_of(slo: Mapping[str, Any]) -> dict[str, float]:
@@ -211,22 +212,23 @@ def columns_of(slo: Mapping[str, Any]) -> dict[str, object]:
 def _preview(ctx: typer.Context, tenant: str, targets: SloOptions, *, as_json: bool) -> None:
     changes = targets.given()
     with admin_client(ctx) as client:
-        path = slo_path(tenant)
-        outlook = client.post(f"{path}/preview", {**targets_of(client.get(path)), **changes})
+        wanted = {**targets_of(client.get_slo(tenant)), **changes}
+        outlook = client.preview_slo(tenant, cast("models.SloIn", wanted))
     if as_json:
         print_json(outlook)
     else:
         print_outlook(outlook)
 
 
-def _when_in_force(client: AdminClient, path: str, slo: Any) -> Any:  # noqa: ANN401 - JSON
+def _when_in_force(client: AdminClient, tenant: str, done: models.SloSetOut) -> models.SloOut:
     """Read the SLO until the engine has confirmed it, for at most IN_FORCE_WITHIN_S."""
+    slo = cast("models.SloOut", {name: value for name, value in done.items() if name != "outlook"})
     if not client.is_daemon:
         return slo
     deadline_s = time.monotonic() + IN_FORCE_WITHIN_S
     while not slo["in_force"] and time.monotonic() < deadline_s:
         time.sleep(_POLL_S)
-        slo = client.get(path)
+        slo = client.get_slo(tenant)
     return slo
 
 
@@ -234,7 +236,7 @@ def _when_in_force(client: AdminClient, path: str, slo: Any) -> Any:  # noqa: AN
 def cost(ctx: typer.Context, as_json: AsJson = False) -> None:
     """Show whose TBT target bound the last minutes, and the share of the prefill time that it cost all."""
     with admin_client(ctx) as client:
-        costs = client.get("/what-if/tbt-costs")
+        costs = client.get_tbt_costs()
     if as_json:
         print_json(costs)
         return
@@ -262,7 +264,7 @@ def _most(ratio: float | None) -> str:
 
 
 def _say_who_sets_the_split(client: AdminClient) -> None:
-    strictest = client.get("/engine")["strictest_tbt"]
+    strictest = client.get_engine()["strictest_tbt"]
     if strictest is not None:
         target = milliseconds(strictest["tbt_ms"])
         typer.echo(

@@ -36,14 +36,14 @@ def status(ctx: typer.Context, as_json: AsJson = False) -> None:
         if client is None:
             _say_that_none_runs(ctx, as_json=as_json)
             raise typer.Exit(1)
-        engine = client.get("/engine")
+        engine = client.get_engine()
         found = {
             "running": True,
             "admin": client.where,
-            "version": client.get("/version")["version"],
+            "version": client.get_version()["version"],
             "engine": engine,
             **_tenants(client),
-            "alarms": client.get("/alarms")["active"],
+            "alarms": client.list_alarms()["active"],
         }
     if as_json:
         print_json(found)
@@ -55,10 +55,10 @@ def status(ctx: typer.Context, as_json: AsJson = False) -> None:
 
 def _tenants(client: AdminClient) -> dict[str, Any]:
     """All tenants if they are few; of more those that miss their targets, then others that are active."""
-    page = client.get(f"/attainment?limit={SHOWN}")
-    if page["totals"]["tenants"] > SHOWN:
-        missed = client.get(f"/attainment?state=missed&limit={SHOWN}")["tenants"]
-        active = client.get(f"/attainment?active=true&limit={SHOWN}")["tenants"]
+    page = client.get_attainment(limit=SHOWN)
+    if page["totals"] is not None and page["totals"]["tenants"] > SHOWN:
+        missed = client.get_attainment(state="missed", limit=SHOWN)["tenants"]
+        active = client.get_attainment(active=True, limit=SHOWN)["tenants"]
         found = {tenant["tenant"]: tenant for tenant in (*missed, *active)}
         page["tenants"] = list(found.values())[:SHOWN]
     return {"totals": page["totals"], "tenants": page["tenants"]}

@@ -7,6 +7,7 @@ import os
 import shutil
 import subprocess
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -53,7 +54,7 @@ def support_bundle(
             if client is None:
                 bundle.missing["daemon/"] = "no daemon runs on this state directory"
             else:
-                daemon_parts(bundle, client.get, lambda: _metrics(client))
+                daemon_parts(bundle, partial(client.request, "GET"), lambda: _metrics(client))
     except PdmuxdError as error:
         bundle.missing["daemon/"] = bundle.masked(str(error))
     files = bundle.write(target)

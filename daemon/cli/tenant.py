@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
@@ -21,8 +21,11 @@ from pdmuxd.daemon.cli.output import (
     print_table,
 )
 from pdmuxd.daemon.cli.slo import columns_of, fields_of
-from pdmuxd.daemon.cli.tenant_options import ShareOptions, SloOptions, TenantName, path_of
+from pdmuxd.daemon.cli.tenant_options import ShareOptions, SloOptions, TenantName
 from pdmuxd.engine.core.slo import DEFAULT_SLO
+
+if TYPE_CHECKING:
+    from pdmuxd.tui.client.api import models
 
 app = typer.Typer(help="Manage tenants and their API keys.")
 app.add_typer(tenant_key.app, name="key")
@@ -55,7 +58,7 @@ def create(
         given["cache_group"] = cache_group
     body: dict[str, object] = {"name": tenant, "slo": slo, **given}
     with admin_client(ctx) as client:
-        created = client.post("/tenants", body)
+        created = client.create_tenant(cast("models.TenantIn", body))
     _print_tenant(created, as_json=as_json)
     if not as_json:
         typer.echo(f"It has no API key yet; issue one with: pdmuxd tenant key issue {tenant}")
@@ -65,7 +68,7 @@ def create(
 def list_(ctx: typer.Context, as_json: AsJson = False) -> None:
     """List all tenants."""
     with admin_client(ctx) as client:
-        tenants = client.pages("/tenants")
+        tenants = list(client.iter_tenants())
     if as_json:
         print_json(tenants)
     else:
@@ -76,8 +79,8 @@ def list_(ctx: typer.Context, as_json: AsJson = False) -> None:
 def show(ctx: typer.Context, tenant: TenantName, as_json: AsJson = False) -> None:
     """Show one tenant with its targets and keys."""
     with admin_client(ctx) as client:
-        found = client.get(path_of(tenant))
-        keys = client.pages(f"{path_of(tenant)}/keys")
+        found = client.get_tenant(tenant)
+        keys = list(client.iter_keys(tenant))
     if as_json:
         print_json({**found, "keys": keys})
         return
@@ -163,12 +166,12 @@ def delete(
 ) -> None:
     """Delete a tenant with its keys and the history of its targets."""
     with admin_client(ctx) as client:
-        keys = client.pages(f"{path_of(tenant)}/keys")
+        keys = list(client.iter_keys(tenant))
         working = sum(key["revoked_at"] is None for key in keys)
         if not yes:
             question = f"Delete tenant {tenant}, its history and its keys ({working} in use)?"
             typer.confirm(question, abort=True, err=True)
-        client.delete(path_of(tenant))
+        client.delete_tenant(tenant)
     if as_json:
         print_json({"deleted": tenant})
     else:
@@ -177,7 +180,7 @@ def delete(
 
 def _update(ctx: typer.Context, tenant: str, change: Mapping[str, object], *, as_json: bool) -> None:
     with admin_client(ctx) as client:
-        updated = client.patch(path_of(tenant), change)
+        updated = client.update_tenant(tenant, cast("models.TenantPatch", change))
     _print_tenant(updated, as_json=as_json)
 
 

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Any
-from urllib.parse import quote
+from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
 from pdmuxd.daemon.cli.admin_client import admin_client
 from pdmuxd.daemon.cli.durations import Expires, duration_s, lifetime_of
 from pdmuxd.daemon.cli.output import AsJson, instant, print_fields, print_json, print_secret, print_table
-from pdmuxd.daemon.cli.tenant_options import TenantName, path_of
+from pdmuxd.daemon.cli.tenant_options import TenantName
+
+if TYPE_CHECKING:
+    from pdmuxd.tui.client.api import models
 
 app = typer.Typer(help="Manage a tenant's API keys.")
 
@@ -35,7 +37,7 @@ def issue(
     if scopes:
         body["scopes"] = scopes
     with admin_client(ctx) as client:
-        key = client.post(f"{path_of(tenant)}/keys", body)
+        key = client.issue_key(tenant, cast("models.KeyIn", body))
     _print_issued(key, as_json=as_json)
 
 
@@ -50,8 +52,7 @@ def rotate(
 ) -> None:
     """Issue a key in the place of another, which ends after the overlap."""
     with admin_client(ctx) as client:
-        body = {"overlap_s": int(duration_s(overlap, "--overlap"))}
-        key = client.post(f"/keys/{quote(key_id, safe='')}/rotate", body)
+        key = client.rotate_key(key_id, {"overlap_s": int(duration_s(overlap, "--overlap"))})
     _print_issued(key, as_json=as_json)
 
 
@@ -59,7 +60,7 @@ def rotate(
 def list_keys(ctx: typer.Context, tenant: TenantName, as_json: AsJson = False) -> None:
     """List a tenant's keys, revoked ones too; secrets are not known."""
     with admin_client(ctx) as client:
-        keys = client.pages(f"{path_of(tenant)}/keys")
+        keys = list(client.iter_keys(tenant))
     if as_json:
         print_json(keys)
     else:
@@ -74,7 +75,7 @@ def revoke(
 ) -> None:
     """Revoke a key, at once and for good."""
     with admin_client(ctx) as client:
-        key = client.delete(f"/keys/{quote(key_id, safe='')}")
+        key = client.revoke_key(key_id)
     if as_json:
         print_json(key)
     else:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from typing import Annotated, get_args
-from urllib.parse import quote
 
 import typer
 
@@ -127,11 +126,6 @@ class ShareOptions:
         if self.max_tbt_cost is not None:
             given["max_tbt_cost_ratio"] = share_or_none(self.max_tbt_cost, "--max-tbt-cost")
         return given
-
-
-def path_of(tenant: str) -> str:
-    """Where the REST interface keeps a tenant."""
-    return f"/tenants/{quote(tenant, safe='')}"
 
 
 def number_or_none(text: str, option: str) -> int | None:

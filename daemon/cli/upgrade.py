@@ -35,7 +35,7 @@ def upgrade(ctx: typer.Context, migrate: Migrate = False, as_json: AsJson = Fals
     within upgrade_drain_timeout_s. The engine stays as it is until `pdmuxd engine restart`.
     """
     with daemon_of(ctx) as client:
-        done = client.post("/daemon/upgrade", {"migrate": migrate}, timeout_s=_TIMEOUT_S)
+        done = client.upgrade_daemon({"migrate": migrate}, timeout_s=_TIMEOUT_S)
     if as_json:
         print_json(done)
     else:

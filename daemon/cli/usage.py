@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Annotated, Any
-from urllib.parse import urlencode
 
 import typer
 
@@ -41,13 +40,11 @@ def usage(
     An INSTANT is like 2026-11-25T14:00Z, with its time zone: a whole minute within the last two days, else a
     whole hour.
     """
-    asked = {"from": start, "to": end, "tenant": tenant, "format": "csv" if as_csv else None}
-    query = urlencode({name: value for name, value in asked.items() if value is not None})
     with admin_client(ctx) as client:
         if as_csv:
-            typer.echo(client.text(f"/usage?{query}"), nl=False)
+            typer.echo(client.get_usage_csv(from_=start, to=end, tenant=tenant), nl=False)
             return
-        found = client.get(f"/usage?{query}")
+        found = client.get_usage(from_=start, to=end, tenant=tenant)
     if as_json:
         print_json(found)
         return

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Mapping
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
@@ -12,6 +12,9 @@ from pdmuxd.daemon.cli.admin_client import AdminClient, admin_client
 from pdmuxd.daemon.cli.completing import policies
 from pdmuxd.daemon.cli.output import AsJson, instant, print_json, print_table
 from pdmuxd.engine.core.errors import PdmuxdError
+
+if TYPE_CHECKING:
+    from pdmuxd.tui.client.api import models
 
 app = typer.Typer(help="Replay recent traffic under other settings. Nothing is applied.")
 
@@ -53,7 +56,7 @@ def replay(
     with admin_client(ctx) as client:
         targets = {}
         for name, value in _pairs("--tbt-ms", tbt_ms).items():
-            slo = client.get(f"/tenants/{name}/slo")
+            slo: Mapping[str, Any] = client.get_slo(name)
             names = ("ttft_fixed_ms", "ttft_per_1k_new_tokens_ms", "attainment_ratio")
             targets[name] = {**{each: slo[each] for each in names}, "tbt_ms": value}
         variant = {
@@ -64,7 +67,9 @@ def replay(
             "tenant_scale": _pairs("--scale", scale),
             "sharing": sharing,
         }
-        done = follow(client, client.post("/what-if/replays", {"minutes": minutes, "variants": [variant]}))
+        done = follow(
+            client, client.begin_replay({"minutes": minutes, "variants": [cast("models.VariantIn", variant)]})
+        )
     if as_json:
         print_json(done)
     else:
@@ -75,7 +80,7 @@ def replay(
 def list_(ctx: typer.Context, as_json: AsJson = False) -> None:
     """List the latest replays."""
     with admin_client(ctx) as client:
-        jobs = client.get("/what-if/replays")
+        jobs = client.list_replays()
     if as_json:
         print_json(jobs)
         return
@@ -96,19 +101,18 @@ def list_(ctx: typer.Context, as_json: AsJson = False) -> None:
 def cancel(ctx: typer.Context, job: Annotated[str, typer.Argument(metavar="ID")]) -> None:
     """End a replay."""
     with admin_client(ctx) as client:
-        typer.echo(client.delete(f"/what-if/replays/{job}")["state"])
+        typer.echo(client.cancel_replay(job)["state"])
 
 
 def follow(client: AdminClient, job: Mapping[str, Any]) -> Mapping[str, Any]:
     """Wait until a replay is done; Ctrl-C cancels it. Raises: PdmuxdError if it fails."""
-    path = f"/what-if/replays/{job['id']}"
     typer.echo(f"replaying {job['requests']:,} requests ...", err=True)
     try:
         while job["state"] in ("waiting", "running"):
             time.sleep(POLL_S)
-            job = client.get(path)
+            job = client.get_replay(job["id"])
     except KeyboardInterrupt:
-        client.delete(path)
+        client.cancel_replay(job["id"])
         raise
     if job["state"] != "done":
         raise PdmuxdError(f"the replay is {job['state']}: {job['reason'] or 'somebody ended it'}")

@@ -2,22 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Awaitable
 from dataclasses import dataclass
-from functools import cached_property
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TypeVar
 
 import msgspec
 
-from pdmuxd.tui.client.printable import printable
+from pdmuxd.tui.client.api.async_client import AsyncClient
+from pdmuxd.tui.client.api.errors import ApiError, ForeignError, ProblemError
 from pdmuxd.tui.client.target import Target
 
-if TYPE_CHECKING:
-    import httpx
-
-API = "/api/v1"
-WHY_HEADER = "X-Change-Reason"
-PROBLEM = "application/problem+json"
 TIMEOUT_S = 5.0
 NO_ANSWER = 0
 T = TypeVar("T")
@@ -30,7 +24,7 @@ class Refusal:
     status: int
     detail: str
     kind: str = ""
-    """The last part of the problem's type."""
+    """The problem's code, such as `stale-version`."""
     field: str | None = None
 
     @property
@@ -39,96 +33,34 @@ class Refusal:
         return self.status in (404, 405, 501)
 
 
-class _Problem(msgspec.Struct, kw_only=True):
-    detail: str = ""
-    type: str = ""
-    field: str | None = None
-
-
 class RestClient:
-    """Calls to `/api/v1`. The library for them is imported at the first one, not before the first screen."""
+    """The client of one daemon, and its answers as the console's values."""
 
     def __init__(self, target: Target) -> None:
-        self._target = target
-
-    @cached_property
-    def http(self) -> httpx.AsyncClient:
-        """The HTTP client with its connections."""
-        import httpx
-
-        return httpx.AsyncClient(
-            base_url=self._target.url,
-            timeout=TIMEOUT_S,
-            trust_env=False,  # a proxy of the environment does not lie between us and a tunnel
-            transport=self._target.transport,
+        # A screen asks again by itself, so nothing is sent twice.
+        self.api = AsyncClient(
+            target.url, target.token, timeout_s=TIMEOUT_S, retries=0, transport=target.transport
         )
 
-    def headers(self) -> dict[str, str]:
-        """The token as it is now."""
-        return {"Authorization": f"Bearer {self._target.token()}"}
-
-    async def get(
-        self, path: str, kind: type[T], params: Mapping[str, str | int] | None = None
-    ) -> T | Refusal:
-        """Send a GET."""
-        return await self.call("GET", path, kind, params=params)
-
-    async def call(
-        self,
-        method: str,
-        path: str,
-        kind: type[T],
-        *,
-        body: Mapping[str, object] | None = None,
-        params: Mapping[str, str | int] | None = None,
-        if_match: int | None = None,
-        why: str | None = None,
-    ) -> T | Refusal:
-        """Call and turn the answer into a `kind`; `why` is for the audit."""
-        import httpx
-
-        headers = self.headers()
-        if if_match is not None:
-            headers["If-Match"] = f'"{if_match}"'
-        if why is not None:
-            headers[WHY_HEADER] = why
-        sent = {name.encode(): text.encode() for name, text in headers.items()}
+    async def ask(self, answer: Awaitable[object], kind: type[T]) -> T | Refusal:
+        """Wait for an answer of `api` and turn it into a `kind`."""
         try:
-            response = await self.http.request(method, API + path, json=body, params=params, headers=sent)
-        except httpx.HTTPError as error:
-            return Refusal(status=NO_ANSWER, detail=f"no answer: {text_of(error)}")
-        if not response.is_success:
-            return refusal(response)
-        try:
-            return msgspec.json.decode(response.content, type=kind)
-        except msgspec.MsgspecError as error:
-            return Refusal(status=response.status_code, detail=f"an answer that is not understood: {error}")
+            return msgspec.convert(await answer, kind)
+        except ApiError as error:
+            return refusal(error)
+        except msgspec.ValidationError as error:
+            return Refusal(status=200, detail=f"an answer that is not understood: {error}")
 
     async def close(self) -> None:
         """Close all connections."""
-        if "http" in self.__dict__:
-            await self.http.aclose()
+        await self.api.close()
 
 
-def refusal(response: httpx.Response) -> Refusal:
-    """The problem of an answer that has been read."""
-    problem = _Problem()
-    if response.headers.get("Content-Type", "").startswith(PROBLEM):
-        try:
-            problem = msgspec.json.decode(response.content, type=_Problem)
-        except msgspec.MsgspecError:
-            problem = _Problem()
-    return Refusal(
-        status=response.status_code,
-        detail=printable(problem.detail) or f"HTTP {response.status_code}",
-        kind=problem.type.rpartition(":")[2],
-        field=problem.field,
-    )
-
-
-def text_of(error: Exception) -> str:
-    """An error's text, or its type where it has none: some errors of the library have no text."""
-    return printable(str(error)) or type(error).__name__
-
-
-Json = dict[str, Any]
+def refusal(error: ApiError) -> Refusal:
+    """An error as a value."""
+    match error:
+        case ProblemError():
+            return Refusal(status=error.status, detail=error.detail, kind=error.code, field=error.field)
+        case ForeignError():
+            return Refusal(status=error.status, detail=str(error))
+    return Refusal(status=NO_ANSWER, detail=str(error))

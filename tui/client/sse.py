@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+EVENT_STREAM = "text/event-stream"
 MAX_EVENT_BYTES = 4 * 1024 * 1024
 """More without an empty line is no event stream of ours."""
 

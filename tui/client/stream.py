@@ -4,24 +4,24 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncGenerator, Callable
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
 import msgspec
 
+from pdmuxd.tui.client.api.async_client import AsyncClient
+from pdmuxd.tui.client.api.errors import (
+    ApiError,
+    ForbiddenError,
+    ForeignError,
+    InvalidError,
+    NotFoundError,
+    UnauthorizedError,
+    text_of,
+)
 from pdmuxd.tui.client.connection import Connection, Link
-from pdmuxd.tui.client.rest import API, RestClient, refusal, text_of
-from pdmuxd.tui.client.sse import ServerEvent, SseError, SseParser
+from pdmuxd.tui.client.sse import ServerEvent
 from pdmuxd.tui.client.target import Clock
 from pdmuxd.tui.client.wire import API_VERSION, Bye, Event, Hello, decode
-
-if TYPE_CHECKING:
-    import httpx
-
-SILENCE_S = 15.0
-"""The daemon sends something every 5 s; nothing for so long means that the connection is cut."""
-CONNECT_S = 5.0
-EVENT_STREAM = "text/event-stream"
 
 
 class _EndedError(Exception):
@@ -38,13 +38,13 @@ class EventStream:
 
     def __init__(
         self,
-        rest: RestClient,
+        api: AsyncClient,
         clock: Clock,
         *,
         on_event: Callable[[Event], None],
         on_connection: Callable[[Connection], None],
     ) -> None:
-        self._rest = rest
+        self._api = api
         self._clock = clock
         self._on_event = on_event
         self._on_connection = on_connection
@@ -60,28 +60,41 @@ class EventStream:
 
     async def run(self) -> None:
         """Connect, read, wait, again, until cancelled."""
-        import httpx
-
         while True:
             try:
                 await self._follow()
             except _EndedError as ended:
                 self._failed(ended.link, ended.cause)
-            except (httpx.HTTPError, httpx.InvalidURL, SseError, OSError) as error:
+            except ApiError as error:
+                self._failed(*self._meaning(error))
+            except OSError as error:
                 self._failed(Link.AWAY, text_of(error))
             await self._wait()
 
     async def _follow(self) -> None:
-        headers = self._rest.headers() | {"Accept": EVENT_STREAM}
-        if self._last_id is not None:
-            headers["Last-Event-ID"] = self._last_id
-        timeout = (CONNECT_S, SILENCE_S, SILENCE_S, SILENCE_S)
-        async with self._rest.http.stream("GET", f"{API}/events", headers=headers, timeout=timeout) as answer:
-            await self._check(answer)
-            async with contextlib.aclosing(self._events(answer)) as events:
-                async for event in events:
+        async with contextlib.aclosing(self._api.events(after=self._last_id)) as events:
+            async for raw in events:
+                event = self._decode(raw)
+                if event is not None:
                     self._take(event)
+                if raw.id is not None:
+                    self._last_id = raw.id
         raise _EndedError(Link.AWAY, "the daemon closed the connection")
+
+    def _meaning(self, error: ApiError) -> tuple[Link, str]:
+        """The state that an error leads to, and its cause."""
+        match error:
+            case UnauthorizedError() | ForbiddenError():
+                return Link.REFUSED, error.detail
+            case NotFoundError() | ForeignError(status=404):
+                missing = "it has no event stream: another version of pdmuxd, or another program"
+                return Link.FOREIGN, missing
+            case ForeignError(status=status) if 200 <= status < 300:
+                return Link.FOREIGN, "what answers there is not pdmuxd's admin address"
+            case InvalidError():
+                self._last_id = None  # an id that this daemon cannot read: begin anew
+                return Link.AWAY, error.detail
+        return Link.AWAY, str(error).removeprefix("no answer: ")
 
     def _take(self, event: Event) -> None:
         """Pass an event on. Raises: _EndedError if it ends the connection."""
@@ -96,36 +109,6 @@ class EventStream:
         self._on_event(event)
         if isinstance(event, Bye):
             raise _EndedError(Link.AWAY, "the daemon is stopping")
-
-    async def _check(self, answer: httpx.Response) -> None:
-        """Raises: _EndedError if this is no event stream."""
-        if answer.is_success and answer.headers.get("Content-Type", "").startswith(EVENT_STREAM):
-            return
-        await answer.aread()
-        problem = refusal(answer)
-        match problem.status:
-            case 401 | 403:
-                raise _EndedError(Link.REFUSED, problem.detail)
-            case 422:
-                self._last_id = None  # an id that this daemon cannot read: begin anew
-                raise _EndedError(Link.AWAY, problem.detail)
-            case 404:
-                raise _EndedError(
-                    Link.FOREIGN, "it has no event stream: another version of pdmuxd, or another program"
-                )
-            case status if 200 <= status < 300:
-                raise _EndedError(Link.FOREIGN, "what answers there is not pdmuxd's admin address")
-        raise _EndedError(Link.AWAY, problem.detail)
-
-    async def _events(self, answer: httpx.Response) -> AsyncGenerator[Event]:
-        parser = SseParser()
-        async for chunk in answer.aiter_bytes():
-            for raw in parser.feed(chunk):
-                event = self._decode(raw)
-                if event is not None:
-                    yield event
-                if raw.id is not None:
-                    self._last_id = raw.id
 
     def _decode(self, raw: ServerEvent) -> Event | None:
         try:

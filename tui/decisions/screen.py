@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 from functools import partial
 from typing import ClassVar
-from urllib.parse import quote
 
 from textual.binding import Binding, BindingType
 from textual.widget import Widget
@@ -67,12 +66,11 @@ holds the log."""
         logs = self.query(DecisionLog)
         tenant = logs.first().wanted.tenant if logs else ""
         if not tenant and self.console.decisions_total is None:
-            earlier = await self.rest.get("/decisions", Decisions, {"limit": LIMIT})
+            earlier = await self.rest.ask(self.rest.api.list_decisions(limit=LIMIT), Decisions)
             if not isinstance(earlier, Refusal):
                 self.console.add_earlier_decisions(earlier.decisions, earlier.total_seen)
         if tenant:
-            params: dict[str, str | int] = {"tenant": tenant, "limit": LIMIT}
-            answer = await self.rest.get("/decisions", Decisions, params)
+            answer = await self.rest.ask(self.rest.api.list_decisions(tenant=tenant, limit=LIMIT), Decisions)
             self.console.answers.decisions = answer
             if isinstance(answer, Refusal):
                 self.notify(answer.detail, title="No decisions of a tenant", severity="warning", markup=False)
@@ -100,7 +98,7 @@ holds the log."""
             self.begin(partial(self._show, request_id), group="request", exclusive=True)
 
     async def _show(self, request_id: str) -> None:
-        answer = await self.rest.get(f"/requests/{quote(request_id, safe='')}", RequestLifecycle)
+        answer = await self.rest.ask(self.rest.api.get_request(request_id), RequestLifecycle)
         if isinstance(answer, Refusal):
             self.notify(answer.detail, title="No such request", severity="warning", markup=False)
         else:

@@ -55,7 +55,9 @@ log is what the engine process prints."""
 
     async def fetch(self) -> None:
         """Ask for the log."""
-        self.console.answers.log = await self.rest.get("/engine/log", EngineLog, {"lines": LOG_LINES})
+        self.console.answers.log = await self.rest.ask(
+            self.rest.api.get_engine_log(lines=LOG_LINES), EngineLog
+        )
 
     def action_search(self) -> None:
         """Search the log for a part of a line."""
@@ -83,7 +85,7 @@ log is what the engine process prints."""
         self.begin(partial(self._do, action), group="action")
 
     async def _do(self, action: Action) -> None:
-        answer = await self.rest.call("POST", f"/engine/{action.name}", Done, body={})
+        answer = await self.rest.ask(self.rest.api.request("POST", f"/engine/{action.name}"), Done)
         if isinstance(answer, Refusal):
             said = "this daemon has no such action" if answer.is_missing_route else answer.detail
             self.notify(said, title=f"Not done: {action.name}", severity="error", markup=False)

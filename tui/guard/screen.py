@@ -41,5 +41,6 @@ measured times of the last ten minutes: a median ratio of 1 is a good predictor,
         """Ask for the guard and the drift; both answers are small."""
         answers = self.console.answers
         answers.guard, answers.drift = await asyncio.gather(
-            self.rest.get("/guard", Guard), self.rest.get("/drift", Drift)
+            self.rest.ask(self.rest.api.get_guard(), Guard),
+            self.rest.ask(self.rest.api.get_drift(), Drift),
         )

@@ -100,7 +100,7 @@ minute."""
 
     async def fetch(self) -> None:
         """Ask for tenants' targets and for tenants without traffic; now and then for the past."""
-        self.console.answers.tenants = await self.rest.get("/tenants", tuple[Tenant, ...])
+        self.console.answers.tenants = await self.rest.ask(self.rest.api.list_tenants(), tuple[Tenant, ...])
         await self._past.fetch([row.name for row in tenant_rows(self.console)[:TENANTS_FILLED]])
 
     def action_sort(self) -> None:

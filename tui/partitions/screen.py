@@ -57,11 +57,10 @@ contention guard; + meets the target, ! does not, ▶ would be chosen. To set a 
             return  # not there yet, or no more
         target = targets.first()
         target.begin(self._in_force_ms)
-        answers = self.console.answers
-        answers.partitions, answers.what_if = await asyncio.gather(
-            self.rest.get("/partitions", Partitions),
-            self.rest.call("POST", "/what-if", WhatIf, body={"tbt_ms": target.tbt_ms}),
-        )
+        answers, tbt_ms = self.console.answers, target.tbt_ms
+        answers.partitions = await self.rest.ask(self.rest.api.get_partitions(), Partitions)
+        if tbt_ms is not None:
+            answers.what_if = await self.rest.ask(self.rest.api.ask_what_if({"tbt_ms": tbt_ms}), WhatIf)
 
     @on(Target.Moved)
     def _ask(self, event: Target.Moved) -> None:
@@ -69,6 +68,6 @@ contention guard; + meets the target, ! does not, ▶ would be chosen. To set a 
 
     async def _predict(self, tbt_ms: float) -> None:
         await asyncio.sleep(SETTLE_S)
-        answer = await self.rest.call("POST", "/what-if", WhatIf, body={"tbt_ms": tbt_ms})
+        answer = await self.rest.ask(self.rest.api.ask_what_if({"tbt_ms": tbt_ms}), WhatIf)
         self.console.answers.what_if = answer
         self.console.revision += 1

@@ -77,7 +77,9 @@ class Admin(Dialog[None]):
         self.app.push_screen(Confirm(change), answered)
 
     async def _do(self, change: Change) -> None:
-        answer = await self._rest.call(change.method, change.path, Any, body=change.body, why=change.why)
+        answer = await self._rest.ask(
+            self._rest.api.request(change.method, change.path, body=change.body, why=change.why), Any
+        )
         if isinstance(answer, Refusal):
             self._say(wrap(f"! Nothing was done: {answer.detail}", WIDTH, Role.BAD))
             return

@@ -42,5 +42,5 @@ class AlarmList(Dialog[None]):
         self.work(self._ask)
 
     async def _ask(self) -> None:
-        answer = await self._rest.get("/alarms/history", PastAlarms, {"limit": LIMIT})
+        answer = await self._rest.ask(self._rest.api.list_past_alarms(limit=LIMIT), PastAlarms)
         self.query_one("#alarms", Sheet).show(alarm_lines(answer, self._view, WIDTH))

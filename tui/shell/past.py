@@ -47,14 +47,14 @@ class Past:
         """Ask once for the node's last half hour, and for the whole minutes of tenants."""
         rest, state = self._screen.rest, self._screen.console
         if not self._has_node:
-            node = await rest.get("/history", History, {"step_s": STEP_S})
+            node = await rest.ask(rest.api.get_history(step_s=STEP_S), History)
             if isinstance(node, Refusal):
                 return
             self._has_node = True
             state.series.fill(node, now, self._screen.view.now_s)
             state.marks.fill(node)
         for tenant in tenants:
-            kept = await rest.get("/history", History, {"tenant": tenant, "step_s": 60})
+            kept = await rest.ask(rest.api.get_history(tenant=tenant, step_s=60), History)
             if not isinstance(kept, Refusal):
                 state.pasts.fill(tenant, kept, now)
 
@@ -62,15 +62,16 @@ class Past:
         """Ask for the last day and the alarms in it."""
         rest, state = self._screen.rest, self._screen.console
         begin = (now - timedelta(seconds=DAY_S)).isoformat()
-        node = await rest.get("/history", History, {"step_s": DAY.step_s, "from": begin})
+        node = await rest.ask(rest.api.get_history(step_s=DAY.step_s, from_=begin), History)
         if not isinstance(node, Refusal):
             state.day.replace(node, now, self._screen.view.now_s)
             state.marks.fill(node)
-        alarms = await rest.get("/alarms/history", PastAlarms, {"from": begin, "limit": ALARMS_FILLED})
+        alarms = await rest.ask(rest.api.list_past_alarms(from_=begin, limit=ALARMS_FILLED), PastAlarms)
         if not isinstance(alarms, Refusal):
             state.marks.fill_alarms(alarms)
         for tenant in tenants:
-            asked: dict[str, str | int] = {"tenant": tenant, "step_s": TENANT_STEP_S, "from": begin}
-            kept = await rest.get("/history", History, asked)
+            kept = await rest.ask(
+                rest.api.get_history(tenant=tenant, step_s=TENANT_STEP_S, from_=begin), History
+            )
             if not isinstance(kept, Refusal):
                 state.pasts.fill_day(tenant, kept)

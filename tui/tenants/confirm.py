@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar, cast
 
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
@@ -18,6 +18,9 @@ from pdmuxd.tui.show.roles import Role
 from pdmuxd.tui.show.tenants.edit import Draft, changes_text, conflict_text
 from pdmuxd.tui.show.tenants.outlook import outlook_text
 from pdmuxd.tui.tenants.predict import predict
+
+if TYPE_CHECKING:
+    from pdmuxd.tui.client.api import models
 
 WIDTH = 70
 STALE_VERSION = 412
@@ -71,21 +74,17 @@ class ConfirmSlo(Dialog[Slo]):
             self.work(self._apply)
 
     async def _apply(self) -> None:
-        path = f"/tenants/{self._tenant}/slo"
-        answer = await self._rest.call(
-            "PUT",
-            path,
-            Slo,
-            body=self._typed.values,
-            if_match=self._before.version,
-            params={"force": "true"} if self._is_forced else None,
+        wanted = cast("models.SloIn", self._typed.values)
+        asked = self._rest.api.set_slo(
+            self._tenant, wanted, force=self._is_forced or None, if_match=self._before.version
         )
+        answer = await self._rest.ask(asked, Slo)
         if isinstance(answer, Slo):
             self.dismiss(answer)
             return
         lines = wrap(f"! Nothing was applied: {answer.detail}", WIDTH, Role.BAD)
         if answer.status == STALE_VERSION:
-            theirs = await self._rest.get(path, Slo)
+            theirs = await self._rest.ask(self._rest.api.get_slo(self._tenant), Slo)
             if not isinstance(theirs, Refusal):
                 self._theirs = theirs
                 lines = conflict_text(self._tenant, self._before, theirs, WIDTH)

@@ -45,8 +45,8 @@ that decodes sets the split for all: decode is one batch on one partition."""
         """Ask for what events do not carry: tenants without traffic, targets, refusals."""
         answers = self.console.answers
         answers.tenants, answers.attainment = await asyncio.gather(
-            self.rest.get("/tenants", tuple[Tenant, ...]),
-            self.rest.get("/attainment", Attainment, {"active": "true", "limit": MOST}),
+            self.rest.ask(self.rest.api.list_tenants(), tuple[Tenant, ...]),
+            self.rest.ask(self.rest.api.get_attainment(active=True, limit=MOST), Attainment),
         )
 
     def action_sort(self) -> None:

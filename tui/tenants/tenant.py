@@ -89,11 +89,11 @@ applied."""
         """All that is said of this tenant."""
         answers, rest, name = self.console.answers, self.rest, self._tenant
         answers.tenants, answers.attainment, missed, history, effects = await asyncio.gather(
-            rest.get("/tenants", tuple[Tenant, ...]),
-            rest.get("/attainment", Attainment, {"tenant": name}),
-            rest.get("/requests", Requests, {"tenant": name, "missed": "true", "limit": MISSED_LIMIT}),
-            rest.get(f"/tenants/{name}/slo/history", tuple[Slo, ...], {"limit": HISTORY_LIMIT}),
-            rest.get("/effects", Effects, {"tenant": name, "limit": 1}),
+            rest.ask(rest.api.list_tenants(), tuple[Tenant, ...]),
+            rest.ask(rest.api.get_attainment(tenant=name), Attainment),
+            rest.ask(rest.api.list_requests(tenant=name, missed=True, limit=MISSED_LIMIT), Requests),
+            rest.ask(rest.api.list_slo_history(name, limit=HISTORY_LIMIT), tuple[Slo, ...]),
+            rest.ask(rest.api.list_effects(tenant=name, limit=1), Effects),
         )
         answers.missed, answers.slo_history, answers.effects = (
             {name: missed},
@@ -121,7 +121,7 @@ applied."""
             self.work(self._edit)
 
     async def _edit(self) -> None:
-        current = await self.rest.get(f"/tenants/{self._tenant}/slo", Slo)
+        current = await self.rest.ask(self.rest.api.get_slo(self._tenant), Slo)
         if isinstance(current, Refusal):
             # What was typed behind it was for the field that does not open.
             self.forget_typed()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from importlib.metadata import version
 from typing import Any
 
@@ -16,7 +17,7 @@ from pdmuxd.engine.profiling.gate import MAX_P90, doubts, refused_because
 HEADINGS = ("Predictor", "SMs", "Samples", "Outliers", "p50", "p90", "max")
 
 
-def report_page(document: dict[str, Any], learned: dict[str, Any]) -> str:
+def report_page(document: dict[str, Any], learned: Mapping[str, Any]) -> str:
     """The page as text, from what REST exports. Raises: ProfileError."""
     profile = from_json(msgspec.json.encode(document), "the export")
     provenance = profile.provenance
@@ -64,7 +65,7 @@ def _old_notes(profile: MeasuredProfile) -> list[str]:
     ]
 
 
-def _learned_notes(learned: dict[str, Any]) -> list[str]:
+def _learned_notes(learned: Mapping[str, Any]) -> list[str]:
     cells, corrections = len(learned["cells"]), len(learned["corrections"])
     if not cells and not corrections:
         return []

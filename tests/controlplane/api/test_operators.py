@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -47,6 +48,55 @@ async def test_the_audit_names_who_and_why_when_a_change_came_with_them(
     entry = (await call("GET", f"{API}/audit?tenant=chat")).json()["entries"][0]
     assert (entry["who_kind"], entry["who"], entry["why"]) == ("admin-token", "alice", "größer, ticket 4711")
     assert (entry["action"], entry["before"], entry["after"]["name"]) == ("tenant.create", None, "chat")
+    assert entry["source"] == "127.0.0.1"
+    assert control_plane.audit(action="admin-token.issue")[0].source is None, "no call has issued it"
+
+
+async def test_the_audit_of_a_period_is_read_when_asked(
+    call: AdminCalls, control_plane: ControlPlane
+) -> None:
+    control_plane.create_tenant("chat")
+    at = control_plane.audit()[0].at
+    for asked, found in (
+        ({"since": at}, 1),
+        ({"until": at}, 0),
+        ({"since": at - timedelta(hours=1), "until": at + timedelta(hours=1)}, 1),
+    ):
+        answer = await call("GET", f"{API}/audit", params={k: v.isoformat() for k, v in asked.items()})
+        assert len(answer.json()["entries"]) == found
+
+
+@pytest.mark.parametrize("since", ["yesterday", "2026-01-01T00:00:00", "0001-01-01T00:00:00Z"])
+async def test_a_period_is_refused_when_it_is_none(call: AdminCalls, since: str) -> None:
+    answer = await call("GET", f"{API}/audit", params={"since": since})
+    assert (answer.status_code, answer.json()["field"]) == (422, "since")
+
+
+async def test_tenants_and_keys_are_filtered_when_asked(
+    call: AdminCalls, control_plane: ControlPlane
+) -> None:
+    control_plane.create_tenant("chat-a", priority_class="interactive")
+    control_plane.create_tenant("chat-b")
+    control_plane.create_tenant("docs")
+    control_plane.update_tenant("chat-b", enabled=False)
+
+    async def names(query: str) -> list[str]:
+        return [one["name"] for one in (await call("GET", f"{API}/tenants?{query}")).json()]
+
+    assert await names("q=chat") == ["chat-a", "chat-b"]
+    assert await names("q=%25") == await names("q=%00") == []
+    assert await names("class=interactive") == ["chat-a"]
+    assert await names("enabled=false") == ["chat-b"]
+    assert await names("enabled=true&q=a") == ["chat-a"]
+    answer = await call("GET", f"{API}/tenants?q=chat&limit=1")
+    assert "q=chat" in answer.links["next"]["url"]
+    assert (await call("GET", f"{API}/tenants?class=urgent")).status_code == 422
+
+    good, bad = (control_plane.keys.issue("chat-a").key_id for _ in range(2))
+    control_plane.keys.revoke(bad)
+    for query, found in (("", {good, bad}), ("?revoked=true", {bad}), ("?revoked=false", {good})):
+        listed = (await call("GET", f"{API}/tenants/chat-a/keys{query}")).json()
+        assert {key["key_id"] for key in listed} == found
 
 
 @pytest.mark.parametrize("why", [b"x" * 501, b"a\tb"])

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from profiling import measured_profile
-from stores import slo
+from stores import FakeClock, slo
 
 from pdmuxd.controlplane.database.audit import log_entry
 from pdmuxd.controlplane.database.callers import Caller, acting
@@ -102,13 +102,33 @@ def test_entries_come_in_pages_when_asked(control_plane: ControlPlane) -> None:
     assert control_plane.audit(who="nobody") == control_plane.audit(action="x\0") == []
 
 
+def test_entries_of_a_period_come_alone_when_asked(url: str) -> None:
+    engine = open_database(url)
+
+    control_plane = ControlPlane(engine, clock=FakeClock())
+    for name in "abc":
+        control_plane.create_tenant(name)
+    at = {entry.subject: entry.at for entry in control_plane.audit()}
+
+    def names(**period: Any) -> list[str]:
+        return [entry.subject for entry in control_plane.audit(**period)]
+
+    assert names(since=at["b"]) == ["c", "b"]
+    assert names(until=at["b"]) == ["a"]
+    assert names(since=at["b"], until=at["c"]) == ["b"]
+    assert names(since=at["c"], until=at["c"]) == []
+    engine.dispose()
+
+
 def test_the_log_says_it_when_a_change_is_made(url: str, caplog: pytest.LogCaptureFixture) -> None:
     engine = open_database(url)
     control_plane = ControlPlane(engine, recorded=log_entry)
-    with caplog.at_level(logging.INFO, "pdmuxd.audit"), acting(ALICE, "ticket 4711"):
+    with caplog.at_level(logging.INFO, "pdmuxd.audit"), acting(ALICE, "ticket 4711", "10.0.0.7"):
         control_plane.create_tenant("chat")
     engine.dispose()
-    assert caplog.messages == ["audit: tenant.create chat by admin-token alice (settings 1): ticket 4711"]
+    assert caplog.messages == [
+        "audit: tenant.create chat by admin-token alice from 10.0.0.7 (settings 1): ticket 4711"
+    ]
 
 
 def test_a_changes_entry_stays_when_its_tenant_is_deleted(control_plane: ControlPlane) -> None:

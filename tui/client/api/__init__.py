@@ -1,0 +1,1 @@
+"""The typed client of `/api/v1` behind `pdmuxd.client`, the console and the command line."""
