@@ -6,7 +6,7 @@ import pytest
 from postgres_server import find_programs
 from router_fleet import LIMIT, NODES, Fleet, faults, router_python
 
-FLOOD_S = 5.0
+FLOOD_S = 4.0
 PYTHON = router_python()
 pytestmark = [
     pytest.mark.skipif(find_programs() is None, reason="needs PostgreSQL: apt-get install postgresql"),

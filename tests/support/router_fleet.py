@@ -30,7 +30,7 @@ RATE, FLOOD = {"sglang": 4.0, "litellm": 1.0}, {"sglang": 20.0, "litellm": 4.0}
 """Requests a second of the other tenant, and of those who do wrong: as many as the router can pass on on two
 cores beside the nodes."""
 LIMIT = 30
-BEFORE_S, AFTER_S, FROZEN_S = 2.0, 4.0, 5.0
+BEFORE_S, AFTER_S, FROZEN_S = 1.5, 3.0, 5.0
 ANSWER_S = 60
 MASTER_KEY = "sk-master"
 
@@ -243,6 +243,8 @@ def _stop(node: Daemon) -> None:
     if node.is_up:
         node.signal(signal.SIGCONT)
         node.stop()
+    else:
+        node.wait()
 
 
 def _fault(fleet: Fleet, what: str, node: Daemon | None, act: Callable[[], object]) -> Found:
