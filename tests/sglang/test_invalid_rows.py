@@ -94,6 +94,42 @@ async def test_a_request_fails_alone_when_the_model_computes_no_numbers(server, 
         assert answer.json()["error"]["message"] == NOT_NUMBERS
 
 
+NOT_FORMED = "no batch can be formed with these parameters"
+UNFIT = {
+    "another model's stop token": {"stop_token_ids": [128_009], "min_new_tokens": 4},
+    "a negative stop token": {"stop_token_ids": [-5], "min_new_tokens": 4},
+    "candidates that 32 bits do not count": {"top_k": 2**31},
+}
+"""The gateway refuses them; here they come straight to the engine."""
+
+
+@pytest.mark.parametrize("params", UNFIT.values(), ids=UNFIT)
+async def test_a_request_fails_alone_when_no_batch_can_be_formed_with_it(server, params):
+    body = {"text": "hi", "sampling_params": {"max_new_tokens": 8, **params}}
+    for answer in await beside(server, [body] * AT_ONCE):
+        assert answer.status_code == 400, answer.text
+        assert NOT_FORMED in answer.json()["error"]["message"]
+
+
+async def test_a_request_fails_alone_when_the_scheduler_cannot_make_one_of_it(server):
+    rids = [f"{not_numbers.NOT_MADE}-{uuid.uuid4().hex}" for _ in range(AT_ONCE)]
+    bodies = [{"text": "hi", "rid": rid, "sampling_params": {"max_new_tokens": 8}} for rid in rids]
+    for answer in await beside(server, bodies):
+        assert answer.status_code == 500, answer.text
+        assert "KeyError: 'a field that nobody knows'" in answer.text
+
+
+@pytest.mark.parametrize("how", SAMPLED.values(), ids=SAMPLED)
+async def test_a_request_fails_alone_when_its_grammar_fails(server, how):
+    body = {"text": "hi", "sampling_params": {"max_new_tokens": 8, "regex": not_numbers.FAILING, **how}}
+    good = {"text": "hi", "sampling_params": {"max_new_tokens": 4, "regex": "(ab)*", "min_new_tokens": 4}}
+    *failed, served = await beside(server, [*[body] * AT_ONCE, good])
+    for answer in failed:
+        assert answer.status_code == 400, answer.text
+        assert "the grammar in regex failed: RuntimeError: the matcher is lost" in answer.text
+    assert served.status_code == 200, served.text
+
+
 async def test_a_stream_that_has_begun_ends_as_aborted_when_its_grammar_has_no_next_token(server):
     """SGLang's own form of it, which has no place for the reason."""
     body = {

@@ -1,4 +1,5 @@
-"""A second plugin for SGLang, beside pdmuxd's own: the model computes NaN for requests with a certain id."""
+"""A second plugin for SGLang, beside pdmuxd's own: the model computes NaN for requests with certain ids, a
+request with another is not made, and the grammar of a certain expression fails."""
 
 from __future__ import annotations
 
@@ -8,6 +9,10 @@ NAME = "pdmuxd_not_numbers"
 FIRST, LATER = "nan-first", "nan-later"
 """What ids begin with: no first token, or none after some."""
 LATER_TOKENS = 4
+NOT_MADE = "not-made"
+"""What the id of a request begins with for which SGLang's scheduler makes none."""
+FAILING = "zz*"
+"""A regular expression whose second tokens cannot be asked for."""
 
 
 def register() -> None:
@@ -25,3 +30,21 @@ def register() -> None:
         return sample(runner, logits_output, forward_batch)
 
     ModelRunner.sample = sample_not_numbers
+
+    from sglang.srt.constrained.xgrammar_backend import XGrammarGrammar
+    from sglang.srt.managers.scheduler import Scheduler
+
+    make, fill = Scheduler._create_generation_req, XGrammarGrammar.fill_vocab_mask
+
+    def make_or_not(scheduler: Any, received: Any, *given: Any, **named: Any) -> Any:
+        if received.rid.startswith(NOT_MADE):
+            raise KeyError("a field that nobody knows")
+        return make(scheduler, received, *given, **named)
+
+    def fill_or_fail(grammar: Any, mask: Any, row: int) -> None:
+        if FAILING in (grammar.key_string or "") and grammar.accepted_tokens:
+            raise RuntimeError("the matcher is lost")
+        fill(grammar, mask, row)
+
+    Scheduler._create_generation_req = make_or_not
+    XGrammarGrammar.fill_vocab_mask = fill_or_fail

@@ -37,6 +37,7 @@ from pdmuxd.engine.sglang.internals import (
     partition_kernels,
     stopping,
     tagging,
+    taking_in,
     warming,
     whole_graphs,
 )
@@ -120,6 +121,9 @@ def register_hooks(environment: PluginEnvironment) -> None:
             when.REPLACE,
         ),
         target("ModelRunner", "_preprocess_logits"): (process.invalid_rows.find, when.AROUND),
+        target("SamplingInfo", "update_regex_vocab_mask"): (invalid_rows.restrict, when.AROUND),
+        target("Scheduler", "handle_generate_request"): (taking_in.take, when.AROUND),
+        target("Scheduler", "_add_request_to_queue"): (taking_in.queue, when.AROUND),
         target("GrammarBackend", "_init_value_dispatch"): (invalid_rows.refuse_empty, when.AROUND),
         target("TokenizerManager", "sigterm_watchdog"): (stopping.end_without_delay, when.AROUND),
         target("TokenizerManager", "generate_request"): (tagging.tag, when.BEFORE),

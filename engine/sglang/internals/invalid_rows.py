@@ -6,6 +6,7 @@ NaN. SGLang's samplers then raise for the whole batch, or take a token that the 
 
 from __future__ import annotations
 
+import logging
 import math
 from collections.abc import Callable
 
@@ -15,6 +16,11 @@ from pdmuxd.engine.sglang.api.types.model import LogitsOutput, ModelRunner
 from pdmuxd.engine.sglang.api.types.requests import Batch, BatchResult, Penalizers, Request, SamplingInfo
 from pdmuxd.engine.sglang.api.types.scheduler import Grammar, GrammarBackend, Scheduler
 
+_FAILED = "pdmuxd_failed_because"
+"""What a grammar that failed is given."""
+_LONGEST = 300
+"""Letters of an exception that a client is told."""
+_log = logging.getLogger(__name__)
 _GRAMMARS = ("json_schema", "regex", "ebnf", "structural_tag")
 
 
@@ -69,6 +75,35 @@ def _restricts(info: SamplingInfo) -> bool:
     return bool(info.grammars or is_penalized)
 
 
+def restrict(original: Callable[..., None], info: SamplingInfo) -> None:
+    """Around asking the grammars of a batch for their next tokens, on the host. Where one raises, its row
+    allows no token, so that its request fails alone, and the others have theirs."""
+    try:
+        original(info)
+        return
+    except Exception:
+        failed = [row for row, grammar in enumerate(info.grammars or ()) if _raises(info, grammar)]
+        if not failed:
+            raise
+    original(info)  # it asks no grammar that has finished
+    for row in failed:
+        info.grammar_mask.vocab_mask[row] = 0
+
+
+def _raises(info: SamplingInfo, grammar: Grammar | None) -> bool:
+    if not grammar or grammar.finished or grammar.is_terminated():
+        return False
+    mask = grammar.allocate_vocab_mask(info.vocab_size, 1, "cpu")
+    try:
+        grammar.fill_vocab_mask(mask, 0)
+    except Exception as error:
+        _log.exception("pdmuxd: a grammar failed, and its request with it")
+        grammar.finished = True
+        vars(grammar)[_FAILED] = f"{type(error).__name__}: {error}"[:_LONGEST]
+        return True
+    return False
+
+
 def _fail(s: Scheduler, batch: Batch, request: Request, why: str) -> None:
     reason = request.to_finish or sglang().Aborted(why, 400, "BadRequestError")
     if request.grammar is not None:
@@ -87,6 +122,8 @@ def _why(request: Request, greatest_logit: float) -> str:
         return "the model computed no probabilities for this request: its logits are not numbers"
     params = request.sampling_params
     name = next((name for name in _GRAMMARS if getattr(params, name) is not None), None)
+    if (failed_because := getattr(request.grammar, _FAILED, None)) is not None:
+        return f"the grammar in {name} failed: {failed_because}"
     if name is None:
         return "min_new_tokens forbids every token here, since stop_token_ids has all of them"
     ends_early = params.min_new_tokens > len(request.output_ids)

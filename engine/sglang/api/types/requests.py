@@ -21,6 +21,11 @@ class SamplingParams(Protocol):
 
     custom_params: dict[str, Any] | None
     min_new_tokens: int
+    top_k: int
+    logit_bias: object
+    frequency_penalty: float
+    presence_penalty: float
+    repetition_penalty: float
     json_schema: object
     regex: object
     ebnf: object
@@ -31,10 +36,15 @@ class SamplingParams(Protocol):
     def normalize(self, tokenizer: None, /) -> None: ...
 
 
-class Request(Protocol):
-    """`Req`: one request, from the tokenizer to its last token."""
+class TakenRequest(Protocol):
+    """`TokenizedGenerateReqInput`, or the `Req` that is made of it."""
 
     rid: str
+
+
+class Request(TakenRequest, Protocol):
+    """`Req`: one request, from the tokenizer to its last token."""
+
     origin_input_ids: Sequence[int]
     output_ids: Sequence[int]
     sampling_params: SamplingParams
@@ -222,8 +232,13 @@ class SamplingInfo(Protocol):
 
     penalizer_orchestrator: Penalizers
     acc_additive_penalties: Tensor | None
-    grammars: Sequence[object] | None
+    grammars: Sequence[Any] | None
+    vocab_size: int
+    grammar_mask: Any
+    """A row of bits for each request, once it is made: those of tokens that are allowed."""
     has_custom_logit_processor: bool
 
+    def update_regex_vocab_mask(self) -> None: ...
+
     @classmethod
-    def from_schedule_batch(cls, batch: Batch, vocab_size: int, /) -> SamplingInfo: ...
+    def from_schedule_batch(cls, batch: Any, vocab_size: int, /) -> SamplingInfo: ...
