@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import threading
 from typing import Any
 
@@ -92,6 +93,10 @@ def _check_it_is_told(daemon: Any, until: Any, held: dict[str, Any], reason: str
     (alarm,) = (one for one in active if one["kind"] == "quarantined")
     assert alarm["tenant"] == "mallory"
     assert "pdmuxd engine quarantine --release mallory" in alarm["text"]
+    with httpx.Client(base_url=daemon.admin_url, follow_redirects=True, timeout=60) as browser:
+        browser.post("/ui/login", data={"token": daemon.token}, headers={"Origin": daemon.admin_url})
+        page = " ".join(browser.get("/ui/alarms").text.split())
+    assert alarm["text"] in html.unescape(page)
     assert len(held["engine_errors"]) == 2
     assert all(reason in error for error in held["engine_errors"]), held["engine_errors"]
 
