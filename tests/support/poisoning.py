@@ -9,11 +9,11 @@ from typing import Any
 import httpx
 
 SETTINGS = (
-    "data.engine_wait_s=400",
+    "data.engine_wait_s=600",
     "engine.restart_backoff_initial_s=0.05",
     "engine.restart_backoff_max_s=0.1",
 )
-ANSWER_S = 450
+ANSWER_S = 700
 LONG = 1000
 """Tokens: their answer takes longer than the poison."""
 Prompt = str | list[int]
