@@ -41,7 +41,7 @@ from pdmuxd.controlplane.api.idempotency import IdempotentAnswers
 from pdmuxd.controlplane.api.keys import key_routes
 from pdmuxd.controlplane.api.ledger import ledger_routes
 from pdmuxd.controlplane.api.limits import LimitUse, NothingCounts, limit_routes
-from pdmuxd.controlplane.api.log import log_routes
+from pdmuxd.controlplane.api.log import EngineLog, log_routes
 from pdmuxd.controlplane.api.partitions import partition_routes
 from pdmuxd.controlplane.api.policy import policy_routes
 from pdmuxd.controlplane.api.prices import price_routes
@@ -73,6 +73,7 @@ from pdmuxd.controlplane.telemetry.telemetry import Telemetry
 from pdmuxd.controlplane.web.logins import BrowserLogins
 from pdmuxd.controlplane.web.routes import OPEN_PATHS, add_pages
 from pdmuxd.controlplane.web.sessions import Sessions
+from pdmuxd.controlplane.web.settings import SettingsInForce
 
 DESCRIPTION = "Tenants, their API keys and latency targets, and the engine that keeps them."
 
@@ -98,6 +99,7 @@ def build_admin_app(
     limit_use: LimitUse | None = None,
     extra_routes: Callable[[FastAPI], None] | None = None,
     metrics_need_token: bool = False,
+    settings: SettingsInForce = dict,
 ) -> FastAPI:
     """Build the admin plane's ASGI application.
 
@@ -134,6 +136,10 @@ def build_admin_app(
     previews = Previews(telemetry, predictors)
     limit_use = limit_use or NothingCounts()
     app.state.idempotent_answers = IdempotentAnswers(now_s=time.monotonic)
+    costs = known_costs or partial(tbt_costs, telemetry, predictors)
+    actions, quarantine = actions or NoEngine(), quarantine or NothingHeld()
+    replays, fallback = replays or NoReplays(), fallback or NoFallback()
+    log = EngineLog(engine_log)
     add_problem_handlers(app)
     add_browser_pages(app)
     if extra_routes is not None:
@@ -152,7 +158,7 @@ def build_admin_app(
         config_routes(control_plane, telemetry, predictors),
         engine_routes(control_plane, engine_status),
         policy_routes(control_plane, engine_status, predictors),
-        fallback_routes(fallback or NoFallback()),
+        fallback_routes(fallback),
         profile_routes(control_plane, engine_status),
         event_routes(telemetry),
         decision_routes(telemetry),
@@ -163,12 +169,12 @@ def build_admin_app(
         usage_routes(history, control_plane),
         ledger_routes(history, control_plane),
         partition_routes(telemetry),
-        what_if_routes(telemetry, predictors, known_costs or partial(tbt_costs, telemetry, predictors)),
-        replay_routes(replays or NoReplays(), predictors),
-        action_routes(actions or NoEngine(), control_plane),
-        quarantine_routes(quarantine or NothingHeld(), control_plane),
+        what_if_routes(telemetry, predictors, costs),
+        replay_routes(replays, predictors),
+        action_routes(actions, control_plane),
+        quarantine_routes(quarantine, control_plane),
         daemon_routes(daemon_actions or NoDaemon(), control_plane),
-        log_routes(engine_log),
+        log_routes(log),
         whoami_routes(),
     ):
         api.include_router(routes)
@@ -181,6 +187,14 @@ def build_admin_app(
         history=history,
         previews=previews,
         limit_use=limit_use,
+        predictors=predictors,
+        known_costs=costs,
+        actions=actions,
+        quarantine=quarantine,
+        replays=replays,
+        fallback=fallback,
+        engine_log=log,
+        settings=settings,
     )
     _complete_document(app)
     return app

@@ -399,6 +399,7 @@ def build_admin(
         daemon_actions=lifecycle,
         engine_log=engine_log,
         metrics_need_token=settings.admin.metrics_need_token,
+        settings=lifecycle.in_force,
         extra_routes=lambda app: add_probes(
             app,
             metrics,

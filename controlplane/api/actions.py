@@ -54,7 +54,7 @@ def action_routes(actions: EngineActions, control_plane: ControlPlane) -> APIRou
 
     async def told(done: Done) -> ActionOut:
         if done.changed:
-            await asyncio.to_thread(_record, control_plane, done)
+            await asyncio.to_thread(record_done, control_plane, done)
         return ActionOut.of(done)
 
     # Asynchronous: the supervisor and the gateway belong to the event loop.
@@ -81,8 +81,8 @@ def action_routes(actions: EngineActions, control_plane: ControlPlane) -> APIRou
     return router
 
 
-def _record(control_plane: ControlPlane, done: Done) -> None:
-    """In the audit. An engine can be stopped without a database, so a failure here is only logged."""
+def record_done(control_plane: ControlPlane, done: Done) -> None:
+    """Put an action in the audit. It needs no database to be done, so a failure here is only logged."""
     try:
         control_plane.record_action(f"engine.{done.action}", subject="engine", after={"text": done.text})
     except StoreError as error:

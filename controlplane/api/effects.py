@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from datetime import datetime
 from typing import Annotated
 
@@ -96,11 +97,14 @@ def effect_routes(telemetry: Telemetry) -> APIRouter:
         if tenant is not None and tenant not in telemetry.directory.tenants:
             raise NotFoundError(f"there is no tenant {tenant[:64]!r}")
         found = [one for one in telemetry.effects.all() if tenant is None or one.tenant in (None, tenant)]
-        return EffectsOut(
-            least_ms=to_ms(LEAST_S), most_ms=to_ms(MOST_S), effects=[_effect(one) for one in found[:limit]]
-        )
+        return EffectsOut(least_ms=to_ms(LEAST_S), most_ms=to_ms(MOST_S), effects=effects_of(found[:limit]))
 
     return router
+
+
+def effects_of(found: Iterable[Effect]) -> list[EffectOut]:
+    """What changes did, as it is told."""
+    return [_effect(one) for one in found]
 
 
 def _effect(one: Effect) -> EffectOut:

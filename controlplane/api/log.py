@@ -26,18 +26,29 @@ class LogOut(BaseModel):
     truncated: bool = Field(description="There are earlier lines in the file.")
 
 
-def log_routes(path: Path | None) -> APIRouter:
+class EngineLog:
+    """The file that the engine prints into; `path` is None where no daemon runs."""
+
+    def __init__(self, path: Path | None) -> None:
+        self._path = path
+
+    def tail(self, lines: int) -> LogOut:
+        """The last lines, of at most half a MiB."""
+        if self._path is None:
+            return LogOut(path=None, lines=[], truncated=False)
+        found, is_cut = _tail(self._path)
+        shown = [line[:_LINE_LENGTH] for line in found[-lines:]]
+        return LogOut(path=str(self._path), lines=shown, truncated=is_cut or len(found) > lines)
+
+
+def log_routes(log: EngineLog) -> APIRouter:
     """`/engine/log`."""
     router = admin_router(prefix="/engine", tags=["engine"])
 
     @router.get("/log", responses=documented())
     def get_engine_log(lines: Annotated[int, Query(ge=1, le=LINES_MAX)] = 200) -> LogOut:
         """Show the last lines that the engine printed, of at most half a MiB."""
-        if path is None:
-            return LogOut(path=None, lines=[], truncated=False)
-        found, is_cut = _tail(path)
-        shown = [line[:_LINE_LENGTH] for line in found[-lines:]]
-        return LogOut(path=str(path), lines=shown, truncated=is_cut or len(found) > lines)
+        return log.tail(lines)
 
     return router
 

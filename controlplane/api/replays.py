@@ -229,10 +229,7 @@ def replay_routes(replays: ReplayJobs, predictors: Predictors) -> APIRouter:
     @router.post("", status_code=202, responses=documented(409))
     async def begin_replay(body: ReplayIn) -> ReplayOut:
         """Replay recent traffic on the emulator, as is in force and with other settings. Applies nothing."""
-        for variant in body.variants:
-            _check_names(variant)
-        wanted = tuple(one.to_wanted(number, predictors) for number, one in enumerate(body.variants, 1))
-        return ReplayOut.of(await replays.begin(wanted, minutes=body.minutes))
+        return await begin(body, replays, predictors)
 
     @router.get("", responses=documented())
     async def list_replays() -> list[ReplayOut]:
@@ -250,6 +247,14 @@ def replay_routes(replays: ReplayJobs, predictors: Predictors) -> APIRouter:
         return ReplayOut.of(replays.cancel(job_id))
 
     return router
+
+
+async def begin(body: ReplayIn, replays: ReplayJobs, predictors: Predictors) -> ReplayOut:
+    """Begin a replay. Raises: InvalidValueError, EngineError, ConflictError."""
+    for variant in body.variants:
+        _check_names(variant)
+    wanted = tuple(one.to_wanted(number, predictors) for number, one in enumerate(body.variants, 1))
+    return ReplayOut.of(await replays.begin(wanted, minutes=body.minutes))
 
 
 def _check_names(variant: VariantIn) -> None:

@@ -193,23 +193,29 @@ def what_if_routes(telemetry: Telemetry, predictors: Predictors, known: KnownCos
     @router.post("/what-if", responses=documented(503))
     def ask_what_if(body: WhatIfIn) -> WhatIfOut:
         """Ask the policy in force what it would do for a TBT target, and what that costs. Changes nothing."""
-        return _answer(what_if(body.to_wish(), telemetry, predictors))
+        return answer_of(what_if(body.to_wish(), telemetry, predictors))
 
     @router.get("/what-if/tbt-costs", responses=documented(503))
     def get_tbt_costs() -> list[TbtCostOut]:
         """Show whose TBT target was the strictest in the last minutes, and what that costs in prefill time.
         Empty without traffic of two tenants, or while there is no engine to predict for."""
-        tenants, caps = telemetry.directory.tenants, telemetry.tbt_caps
-        return [
-            TbtCostOut.of(cost, most=tenants[cost.tenant].max_tbt_cost_ratio, cap=caps.get(cost.tenant))
-            for cost in known()
-            if cost.tenant in tenants
-        ]
+        return costs_of(telemetry, known)
 
     return router
 
 
-def _answer(outlook: Outlook) -> WhatIfOut:
+def costs_of(telemetry: Telemetry, known: KnownCosts) -> list[TbtCostOut]:
+    """What TBT targets cost. Raises: EngineError while there is no engine to predict for."""
+    tenants, caps = telemetry.directory.tenants, telemetry.tbt_caps
+    return [
+        TbtCostOut.of(cost, most=tenants[cost.tenant].max_tbt_cost_ratio, cap=caps.get(cost.tenant))
+        for cost in known()
+        if cost.tenant in tenants
+    ]
+
+
+def answer_of(outlook: Outlook) -> WhatIfOut:
+    """An outlook as it is told."""
     answer, assumed, target_s = outlook.answer, outlook.assumed, outlook.wish.tbt_s
     chosen = answer.chosen
     splits = [

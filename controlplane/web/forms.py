@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from contextlib import AbstractContextManager
 from urllib.parse import parse_qsl, urlsplit
 
+from pydantic import ValidationError
 from starlette.requests import Request
 
+from pdmuxd.controlplane.api.auth import caller_of
+from pdmuxd.controlplane.database.audit import WHY_ALLOWED, WHY_MAX
+from pdmuxd.controlplane.database.callers import acting
 from pdmuxd.controlplane.web.sessions import Session
 from pdmuxd.engine.core.errors import InvalidValueError, KeyScopeError
 
@@ -43,3 +49,34 @@ def require_own_form(request: Request, form: dict[str, str], session: Session | 
         return
     if not is_from_here(request) or not session.knows_form(form.get(FORM_TOKEN, "")):
         raise KeyScopeError("the form is not one of this login: load the page again and send it once more")
+
+
+def acting_with(request: Request, form: Mapping[str, str]) -> AbstractContextManager[None]:
+    """Make changes in the name and for the reason of who sent a form. Raises: InvalidValueError."""
+    why = form.get("why", "").strip()
+    if len(why) > WHY_MAX or not why.isprintable():
+        raise InvalidValueError("why", f"why is {why[:40]!a}; allowed are {WHY_ALLOWED}")
+    return acting(caller_of(request.scope), why or None)
+
+
+def number_of(typed: str) -> float | str:
+    """A number, with either decimal mark; what is none stays as it was typed, for whoever checks it."""
+    try:
+        return float(typed.strip().replace(",", "."))
+    except ValueError:
+        return typed.strip()
+
+
+def refused(error: ValidationError, default: str) -> InvalidValueError:
+    """What is wrong with the first field that is, named as REST names it."""
+    found = error.errors(include_url=False)[0]
+    field = str(found["loc"][0]) if found["loc"] else default
+    return InvalidValueError(field, str(found["msg"]))
+
+
+def version_of(form: Mapping[str, str]) -> int:
+    """The version that a form was loaded with. Raises: InvalidValueError."""
+    version = form.get("version", "")
+    if not (version.isascii() and version.isdigit() and len(version) < 18):
+        raise InvalidValueError("version", "version is missing: load the form again")
+    return int(version)

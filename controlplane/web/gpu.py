@@ -1,85 +1,129 @@
-"""The engine and its GPU: how long each split was used, the guard as a map, how far predictions were off."""
+"""The engine and its GPU: its state, what it counted, who is held, its log; and what stops and starts it."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Annotated, get_args
 
+import msgspec
 from fastapi import APIRouter, Request
-from starlette.responses import Response
+from fastapi import Path as PathParameter
+from starlette.responses import RedirectResponse, Response
 
-from pdmuxd.controlplane.api.partitions import GuardCellOut, drift_of, guard_of, partitions_of
+from pdmuxd.controlplane.api.actions import record_done
+from pdmuxd.controlplane.api.auth import caller_of
+from pdmuxd.controlplane.api.engine import EngineStatsOut
+from pdmuxd.controlplane.api.log import EngineLog
+from pdmuxd.controlplane.node.engine_actions import Action, Done, EngineActions
+from pdmuxd.controlplane.node.quarantine import QuarantineActions
+from pdmuxd.controlplane.services.control_plane import ControlPlane
 from pdmuxd.controlplane.telemetry import serializers
 from pdmuxd.controlplane.telemetry.telemetry import Telemetry
-from pdmuxd.controlplane.web.pages import page, page_router
+from pdmuxd.controlplane.web.forms import acting_with, read_form, require_own_form
+from pdmuxd.controlplane.web.logins import session_of
+from pdmuxd.controlplane.web.pages import page_router, sheet
+from pdmuxd.controlplane.web.tables import Column, CsvName, Table, long, when
+from pdmuxd.engine.core.errors import InvalidValueError
 
-PROMPTS = ("below 2K", "2K to 8K", "8K to 32K", "32K to 128K", "128K to 512K")
-"""Names of the guard's steps of a prompt's new tokens; each is four times the one before."""
-HOTTEST_RATIO = 2.0
-"""A slowdown from which on the map has its strongest shade; each cell says its number too."""
-SHADES = 4
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MapCell:
-    """The highest ratio of the cells that differ in other things only."""
-
-    ratio: float
-    observed_max_ratio: float | None
-    samples: int
-    shade: int
+LOG_LINES = 100
+ACTIONS = {
+    "drain": "Refuse new requests; those in flight finish",
+    "resume": "Take new requests again",
+    "restart": "Let those in flight finish, and start the engine anew",
+    "start": "Start an engine that is down, now",
+}
+ActionName = Annotated[str, PathParameter(max_length=20)]
 
 
-def gpu_routes(telemetry: Telemetry) -> APIRouter:
-    """`/ui/gpu`."""
+def gpu_routes(
+    control_plane: ControlPlane,
+    telemetry: Telemetry,
+    actions: EngineActions,
+    quarantine: QuarantineActions,
+    log: EngineLog,
+) -> APIRouter:
+    """`/ui/gpu` and what its buttons do."""
     router = page_router()
 
     @router.get("/gpu")
-    async def show_gpu(request: Request) -> Response:
-        # In the event loop: to read what has drifted moves its windows on.
-        drift = drift_of(telemetry)
-        return await asyncio.to_thread(show, request, drift)
+    async def show_gpu(request: Request, csv: CsvName = "") -> Response:
+        # In the event loop, as what is held belongs to it.
+        return await asyncio.to_thread(show, request, csv, _held(quarantine))
 
-    def show(request: Request, drift: object) -> Response:
-        status, cells = telemetry.status(), guard_of(telemetry).cells
-        return page(
+    @router.post("/gpu/{action}")
+    async def act(request: Request, action: ActionName) -> Response:
+        sent = await read_form(request)
+        require_own_form(request, sent, session_of(request))
+        if action not in get_args(Action):
+            allowed = ", ".join(get_args(Action))
+            raise InvalidValueError("action", f"action is {action!a}; allowed are {allowed}")
+        if sent.get("sure") != "yes":
+            raise InvalidValueError("sure", f"the box beside {action} was not ticked: nothing was done")
+        with acting_with(request, sent):
+            done = _do(actions, action)
+            if done.changed:
+                await asyncio.to_thread(record_done, control_plane, done)
+        return RedirectResponse("/ui/gpu", 303)
+
+    def show(request: Request, csv: str, held: Table) -> Response:
+        status = telemetry.status()
+        engine = serializers.engine(status, telemetry.clock(), reason=None)
+        return sheet(
             request,
+            csv,
             "gpu.html",
             title="GPU",
-            engine=serializers.engine(status, telemetry.clock(), reason=None),
-            stats=status.stats,
-            partitions=partitions_of(telemetry),
-            prompts=sorted({cell.prefill_new for cell in cells}),
-            prompt_names=PROMPTS,
-            guard=heat_map(cells),
-            cells=len(cells),
-            drift=drift,
+            tables=(_counters(telemetry), held),
+            engine=engine,
+            log=log.tail(LOG_LINES),
+            actions=ACTIONS if caller_of(request.scope).role == "admin" else {},
         )
 
     return router
 
 
-def heat_map(cells: Sequence[GuardCellOut]) -> Mapping[int, Mapping[int, MapCell]]:
-    """By decode SMs, and then by the step of the prompt's new tokens."""
-    found: dict[int, dict[int, MapCell]] = {}
-    for cell in sorted(cells, key=lambda one: (one.decode_sms, one.prefill_new, one.ratio)):
-        row = found.setdefault(cell.decode_sms, {})
-        before = row.get(cell.prefill_new)
-        observed = [
-            ratio
-            for ratio in (cell.observed_max_ratio, before.observed_max_ratio if before else None)
-            if ratio is not None
-        ]
-        row[cell.prefill_new] = MapCell(
-            ratio=cell.ratio,
-            observed_max_ratio=max(observed, default=None),
-            samples=cell.samples + (before.samples if before else 0),
-            shade=shade_of(cell.ratio),
-        )
-    return found
+def _do(actions: EngineActions, action: str) -> Done:
+    if action == "restart":
+        return actions.restart(at_once=False)
+    return {"drain": actions.drain, "resume": actions.resume, "start": actions.start}[action]()
 
 
-def shade_of(ratio: float) -> int:
-    """0 where nothing slows down, up to SHADES."""
-    return max(0, min(SHADES, round(SHADES * (ratio - 1.0) / (HOTTEST_RATIO - 1.0))))
+def _counters(telemetry: Telemetry) -> Table:
+    stats = telemetry.status().stats
+    found = {} if stats is None else EngineStatsOut(**msgspec.structs.asdict(stats)).model_dump()
+    return Table(
+        name="heartbeat",
+        title="Its last heartbeat",
+        note="counters since it started",
+        columns=(
+            Column("name", "What", lambda name: name.replace("_", " ")),
+            Column("value", "Value", _shown, "n"),
+        ),
+        rows=list(found.items()),
+        empty="No engine has sent one.",
+    )
+
+
+def _shown(value: float) -> str:
+    return f"{value:,.6g}" if isinstance(value, float) else f"{value:,}"
+
+
+def _held(quarantine: QuarantineActions) -> Table:
+    now = datetime.now(UTC)
+    return Table(
+        name="quarantine",
+        title="Held back",
+        note="it was in flight when engines ended, and gets 403 until it is released",
+        columns=(
+            Column("tenant", "Tenant"),
+            Column("body", "Body", lambda body: body or "all of the tenant's"),
+            long("request_ids", "Requests"),
+            when("until", "Until"),
+        ),
+        rows=[
+            (one.tenant, one.body or "", " ".join(one.request_ids), now + timedelta(seconds=one.left_s))
+            for one in quarantine.held()
+        ],
+        empty="Nothing is held back.",
+    )

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from typing import Any
+from urllib.parse import urlencode
 
 from fastapi.exceptions import RequestValidationError
 from fastapi.routing import APIRouter
@@ -16,6 +17,7 @@ from pdmuxd.controlplane.api.problems import as_problem
 from pdmuxd.controlplane.api.routing import AdminRoute
 from pdmuxd.controlplane.web.logins import session_of
 from pdmuxd.controlplane.web.rendering import HEADERS, render
+from pdmuxd.controlplane.web.tables import Table, csv_of
 from pdmuxd.engine.core.errors import PdmuxdError
 
 NAVIGATION = (
@@ -23,9 +25,15 @@ NAVIGATION = (
     ("/ui/tenants", "Tenants"),
     ("/ui/requests", "Requests"),
     ("/ui/decisions", "Decisions"),
+    ("/ui/partitions", "Partitions"),
     ("/ui/gpu", "GPU"),
+    ("/ui/profiles", "Profiles"),
+    ("/ui/policy", "Policy"),
+    ("/ui/what-if", "What-if"),
+    ("/ui/replays", "Replays"),
     ("/ui/alarms", "Alarms"),
     ("/ui/audit", "Audit"),
+    ("/ui/settings", "Settings"),
 )
 """What an operator is led to, in this order."""
 THEMES = ("light", "dark")
@@ -67,9 +75,32 @@ def page(
         path=request.url.path,
         theme=theme if theme in THEMES else None,
         form_token=session.form_token if session is not None else "",
+        csv_address=lambda name: f"?{urlencode(_asked(request) | {'csv': name})}",
         **values,
     )
     return HTMLResponse(text, status, headers=HEADERS)
+
+
+def sheet(
+    request: Request,
+    csv: str,
+    /,
+    template: str = "sheet.html",
+    status: int = 200,
+    *,
+    title: str,
+    tables: Sequence[Table],
+    **values: object,
+) -> Response:
+    """A page of tables, or the one of them that `csv` names as a file. Raises: InvalidValueError."""
+    if csv:
+        return csv_of(tables, csv, file="-".join(filter(None, request.url.path.split("/")[2:])))
+    given = {"heading": title, "lines": (), "state": "quiet", "numbers": (), "shown": None, **values}
+    return page(request, template, status, title=title, tables=tables, **given)
+
+
+def _asked(request: Request) -> dict[str, str]:
+    return {name: value for name, value in request.query_params.items() if name != "csv"}
 
 
 def part(template: str, **values: object) -> HTMLResponse:

@@ -6,22 +6,36 @@ from fastapi import APIRouter, FastAPI, Request
 from starlette.responses import Response
 
 from pdmuxd.controlplane.api.limits import LimitUse
+from pdmuxd.controlplane.api.log import EngineLog
 from pdmuxd.controlplane.history.alarms import AlarmStore
 from pdmuxd.controlplane.history.history import History
+from pdmuxd.controlplane.node.engine_actions import EngineActions
+from pdmuxd.controlplane.node.learned_fallback import FallbackLearning
+from pdmuxd.controlplane.node.quarantine import QuarantineActions
+from pdmuxd.controlplane.node.traffic_replays import ReplayJobs
 from pdmuxd.controlplane.outlook.slo_preview import Previews
+from pdmuxd.controlplane.outlook.tbt_cap_rules import KnownCosts
+from pdmuxd.controlplane.outlook.what_if import Predictors
 from pdmuxd.controlplane.services.control_plane import ControlPlane
 from pdmuxd.controlplane.telemetry.telemetry import Telemetry
+from pdmuxd.controlplane.web.decisions import decision_routes
 from pdmuxd.controlplane.web.forms import read_form, require_own_form
 from pdmuxd.controlplane.web.gpu import gpu_routes
 from pdmuxd.controlplane.web.logins import LOGIN_PATH, BrowserLogins, session_of
 from pdmuxd.controlplane.web.overview import overview_routes
 from pdmuxd.controlplane.web.pages import page_router
+from pdmuxd.controlplane.web.partitions import partition_routes
+from pdmuxd.controlplane.web.policy import policy_routes
+from pdmuxd.controlplane.web.profiles import profile_routes
 from pdmuxd.controlplane.web.records import record_routes
 from pdmuxd.controlplane.web.rendering import ASSETS, asset
-from pdmuxd.controlplane.web.requests import decision_routes, request_routes
+from pdmuxd.controlplane.web.replays import replay_routes
+from pdmuxd.controlplane.web.requests import request_routes
+from pdmuxd.controlplane.web.settings import SettingsInForce, settings_routes
 from pdmuxd.controlplane.web.targets import target_routes
 from pdmuxd.controlplane.web.tenant import tenant_routes
 from pdmuxd.controlplane.web.tenant_list import tenant_list_routes
+from pdmuxd.controlplane.web.what_if import what_if_routes
 from pdmuxd.engine.core.errors import NotFoundError
 
 ASSET_PATHS = frozenset(f"/ui/assets/{name}" for name in ASSETS)
@@ -39,6 +53,14 @@ def add_pages(
     history: History,
     previews: Previews,
     limit_use: LimitUse,
+    predictors: Predictors,
+    known_costs: KnownCosts,
+    actions: EngineActions,
+    quarantine: QuarantineActions,
+    replays: ReplayJobs,
+    fallback: FallbackLearning,
+    engine_log: EngineLog,
+    settings: SettingsInForce,
 ) -> None:
     """Add every page to the admin plane's application."""
     app.add_api_route(LOGIN_PATH, logins.show, methods=["GET"], include_in_schema=False, response_model=None)
@@ -53,10 +75,16 @@ def add_pages(
         tenant_list_routes(telemetry),
         tenant_routes(control_plane, telemetry, history, limit_use),
         target_routes(control_plane, previews),
-        request_routes(telemetry),
-        decision_routes(telemetry),
-        gpu_routes(telemetry),
+        request_routes(control_plane, telemetry, history),
+        decision_routes(telemetry, history),
+        partition_routes(telemetry),
+        gpu_routes(control_plane, telemetry, actions, quarantine, engine_log),
+        profile_routes(control_plane, telemetry),
+        policy_routes(control_plane, telemetry, predictors, fallback),
+        what_if_routes(telemetry, predictors, known_costs),
+        replay_routes(control_plane, replays, predictors),
         record_routes(control_plane, history, alarms),
+        settings_routes(control_plane, telemetry, settings),
         _own_routes(logins),
     ):
         # As they are: included, the framework would wrap them, and hide what rule each has.

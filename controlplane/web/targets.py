@@ -9,14 +9,18 @@ from fastapi import APIRouter, Request
 from pydantic import ValidationError
 from starlette.responses import RedirectResponse, Response
 
-from pdmuxd.controlplane.api.auth import caller_of
 from pdmuxd.controlplane.api.outlooks import OutlookOut
 from pdmuxd.controlplane.api.slos import SloIn, SloOut, edit_slo
-from pdmuxd.controlplane.database.audit import WHY_ALLOWED, WHY_MAX
-from pdmuxd.controlplane.database.callers import acting
 from pdmuxd.controlplane.outlook.slo_preview import Previews
 from pdmuxd.controlplane.services.control_plane import ControlPlane
-from pdmuxd.controlplane.web.forms import read_form, require_own_form
+from pdmuxd.controlplane.web.forms import (
+    acting_with,
+    number_of,
+    read_form,
+    refused,
+    require_own_form,
+    version_of,
+)
 from pdmuxd.controlplane.web.logins import session_of
 from pdmuxd.controlplane.web.pages import page, page_router
 from pdmuxd.engine.core.errors import InfeasibleTargetError, InvalidValueError, StaleVersionError
@@ -58,17 +62,17 @@ def target_routes(control_plane: ControlPlane, previews: Previews) -> APIRouter:
             "now": {field: f"{getattr(now, field):.15g}" for field in FIELDS},
         }
         try:
-            slo, why = _slo(sent).to_core(), _why(sent)
+            slo, acted = _slo(sent).to_core(), acting_with(request, sent)
             if sent.get("do") != "set":
                 outlook = OutlookOut.of(previews.of(name, slo, control_plane.get_slo(name).slo))
                 return form(request, name, shown | {"outlook": outlook})
-            with acting(caller_of(request.scope), why):
+            with acted:
                 edit_slo(
                     control_plane,
                     previews,
                     name,
                     slo,
-                    expected_version=_version(sent),
+                    expected_version=version_of(sent),
                     is_forced=sent.get("force") == "yes",
                 )
         except StaleVersionError as error:
@@ -85,30 +89,7 @@ def target_routes(control_plane: ControlPlane, previews: Previews) -> APIRouter:
 
 def _slo(sent: Mapping[str, str]) -> SloIn:
     """The targets that were typed. Raises: InvalidValueError naming the field."""
-    values: dict[str, object] = {}
-    for field in FIELDS:
-        typed = sent.get(field, "").strip().replace(",", ".")
-        try:
-            values[field] = float(typed)
-        except ValueError:
-            values[field] = typed
     try:
-        return SloIn.model_validate(values)
+        return SloIn.model_validate({field: number_of(sent.get(field, "")) for field in FIELDS})
     except ValidationError as error:
-        found = error.errors(include_url=False)[0]
-        field = str(found["loc"][0]) if found["loc"] else "targets"
-        raise InvalidValueError(field, str(found["msg"])) from None
-
-
-def _version(sent: Mapping[str, str]) -> int:
-    version = sent.get("version", "")
-    if not (version.isascii() and version.isdigit() and len(version) < 18):
-        raise InvalidValueError("version", "version is missing: load the form again")
-    return int(version)
-
-
-def _why(sent: Mapping[str, str]) -> str | None:
-    why = sent.get("why", "").strip()
-    if len(why) > WHY_MAX or not why.isprintable():
-        raise InvalidValueError("why", f"why is {why[:40]!a}; allowed are {WHY_ALLOWED}")
-    return why or None
+        raise refused(error, "targets") from None

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Annotated, Literal, get_args
 from urllib.parse import urlencode
@@ -43,6 +44,7 @@ IN_WORDS: dict[WindowName, str] = {
 
 At = Annotated[AwareDatetime | None, Query(description="The end of what is shown; now unless given.")]
 Window = Annotated[WindowName, Query(description="How far back.")]
+MaybeWindow = Annotated[WindowName | None, Query(description="How far back; all unless given.")]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,12 +54,31 @@ class Shown:
     window: WindowName
     now_s: float
     at_s: float | None = None
+    also: Mapping[str, str] = field(default_factory=dict)
+    """What else the page was asked, which its other times are asked too."""
+    may_be_all: bool = False
+    """Whether the page shows the newest of all times unless it is told a time."""
+    is_all: bool = False
 
     @classmethod
     def of(cls, at: datetime | None, window: WindowName, now_s: float) -> Shown:
         """Read the query. Raises: InvalidValueError."""
         at_s = None if at is None else seconds_of("at", at)
         return cls(window=window, now_s=now_s, at_s=at_s)
+
+    @classmethod
+    def asked(
+        cls, at: datetime | None, window: WindowName | None, now_s: float, also: Mapping[str, str]
+    ) -> Shown:
+        """The same of a page that shows the newest of all times unless told. Raises: InvalidValueError."""
+        return cls(
+            window=window or "30m",
+            now_s=now_s,
+            at_s=None if at is None else seconds_of("at", at),
+            also={name: value for name, value in also.items() if value},
+            may_be_all=True,
+            is_all=at is None and window is None,
+        )
 
     @property
     def is_live(self) -> bool:
@@ -100,17 +121,24 @@ class Shown:
 
     def query(self, **changes: str | None) -> str:
         """The query of an address that shows this, with other values or without them; may be empty."""
+        is_default = self.is_all if self.may_be_all else self.window == "30m"
         given: dict[str, str | None] = {
+            **self.also,
             "at": None if self.at_s is None else f"{instant(self.at_s):%Y-%m-%dT%H:%M:%SZ}",
-            "window": None if self.window == "30m" else self.window,
+            "window": None if is_default else self.window,
         }
         kept = {name: value for name, value in (given | changes).items() if value is not None}
         return f"?{urlencode(kept)}" if kept else ""
 
     def windows(self) -> list[tuple[str, str, bool]]:
         """(query, name, whether it is shown) of each length."""
-        return [
-            (self.query(window=None if name == "30m" else name), name, name == self.window)
+        everything = [(self.query(at=None, window=None), "all", self.is_all)] if self.may_be_all else []
+        return everything + [
+            (
+                self.query(window=None if name == "30m" and not self.may_be_all else name),
+                name,
+                name == self.window and not self.is_all,
+            )
             for name in get_args(WindowName)
         ]
 

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Protocol
 
 import structlog
 
 from pdmuxd.controlplane.node.daemon_actions import Reloaded
+from pdmuxd.controlplane.web.settings import SettingInForce
 from pdmuxd.daemon.settings import LoadedSettings, Settings
+from pdmuxd.daemon.settings.explain import shown
+from pdmuxd.daemon.settings.keys import all_keys
+from pdmuxd.daemon.settings.show import effective
 from pdmuxd.engine.core.errors import ConflictError, InvalidValueError, PdmuxdError, SettingsError
 
 LIVE = (
@@ -47,7 +51,7 @@ class Lifecycle:
         self, loaded: LoadedSettings, *, reread: Callable[[], LoadedSettings] | None, apply: Sequence[Apply]
     ) -> None:
         self.settings = loaded.settings
-        self._read = loaded.settings
+        self._started = self._loaded = loaded
         self._reread = reread
         self._apply = apply
         self._give_place: GivePlace | None = None
@@ -61,13 +65,14 @@ class Lifecycle:
         if self._reread is None:
             raise ConflictError("this daemon was not started from settings that could be read again")
         try:
-            settings = self._reread().settings
-            changed = changed_keys(self._read, settings)
+            loaded = self._reread()
+            settings = loaded.settings
+            changed = changed_keys(self._loaded.settings, settings)
             for apply in self._apply:
                 apply(settings)
         except SettingsError as error:
             raise InvalidValueError("settings", f"nothing was reloaded: {error}") from error
-        self.settings = self._read = settings
+        self.settings, self._loaded = settings, loaded
         reloaded = _sorted(changed)
         log.info(
             "settings reloaded",
@@ -84,6 +89,22 @@ class Lifecycle:
             self.reload()
         except PdmuxdError as error:
             log.error("settings not reloaded", reason=str(error))
+
+    def in_force(self) -> Mapping[str, SettingInForce]:
+        """Every setting, passwords masked; what was read since and waits for a new process is named apart."""
+        started, read = effective(self._started), effective(self._loaded)
+        found = {}
+        for key in all_keys():
+            is_read = key.name in LIVE or _is_engines(key.name)
+            row, new = (read if is_read else started)[key.name], read[key.name]
+            waits = ""
+            if new["value"] != started[key.name]["value"] and key.name not in LIVE:
+                takes = "engine is started" if _is_engines(key.name) else "daemon is upgraded or restarted"
+                waits = f"{shown(key.name, new['value'])} when the next {takes}"
+            found[key.name] = SettingInForce(
+                value=row["value"], origin=str(row["origin"]), description=key.summary, waits=waits
+            )
+        return found
 
     async def upgrade(self, *, migrate: bool) -> str:
         """Give the place to a new daemon. Raises: ConflictError."""
@@ -105,9 +126,13 @@ def _flat(prefix: str, values: dict[str, object]) -> dict[str, object]:
     return flat
 
 
+def _is_engines(key: str) -> bool:
+    return key in ENGINE or key.startswith("engine.sglang.")
+
+
 def _sorted(changed: Sequence[str]) -> Reloaded:
     """What nobody has thought of takes a new process."""
-    engine = [key for key in changed if key in ENGINE or key.startswith("engine.sglang.")]
+    engine = [key for key in changed if _is_engines(key)]
     rest = [key for key in changed if key not in LIVE and key not in engine]
     return Reloaded(
         in_force=tuple(key for key in changed if key in LIVE),

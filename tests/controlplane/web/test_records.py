@@ -10,7 +10,7 @@ from stores import AdminCalls
 from telemetry_feeds import loaded_telemetry, request_record
 
 from pdmuxd.controlplane.services.control_plane import ControlPlane
-from pdmuxd.controlplane.web.gpu import shade_of
+from pdmuxd.controlplane.web.partitions import shade_of
 from pdmuxd.controlplane.web.records import changes
 
 
@@ -63,8 +63,8 @@ def test_changes_name_what_differs() -> None:
 
 
 async def test_the_gpu_page_says_what_rest_says(browser: Browser) -> None:
-    page = (await browser.get("/ui/gpu")).text
-    assert "llama-8b on H200, 132 SMs" in page
+    assert "llama-8b on H200, 132 SMs" in (await browser.get("/ui/gpu")).text
+    page = (await browser.get("/ui/partitions")).text
     assert '<th scope="row">96 | 36</th>' in page
     # 40 steps on 36 SMs beside a prefill of 2,048 new tokens, each with a guard of 1.2.
     assert re.search(r'<th scope="row">36</th><td class="n shade-1" title="40 steps; [^"]*">1\.20</td>', page)

@@ -1,0 +1,80 @@
+"""Settings in force: the daemon's own with where each was written, and what operators have set since."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from fastapi import APIRouter, Request
+from starlette.responses import Response
+
+from pdmuxd.controlplane.services.control_plane import ControlPlane
+from pdmuxd.controlplane.telemetry.telemetry import Telemetry
+from pdmuxd.controlplane.web.pages import page_router, sheet
+from pdmuxd.controlplane.web.tables import Column, CsvName, Table, long
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SettingInForce:
+    """One key. A secret is masked already."""
+
+    value: object
+    origin: str
+    """Such as `default`, or the file or variable that has it."""
+    description: str
+    waits: str = ""
+    """What was read since, and what it takes to be in force; empty if nothing."""
+
+
+Settings = Mapping[str, SettingInForce]
+SettingsInForce = Callable[[], Settings]
+"""By dotted key; read again at each call, since a reload changes some."""
+
+
+def settings_routes(
+    control_plane: ControlPlane, telemetry: Telemetry, in_force: SettingsInForce
+) -> APIRouter:
+    """`/ui/settings`."""
+    router = page_router()
+
+    @router.get("/settings")
+    def show_settings(request: Request, csv: CsvName = "") -> Response:
+        status, version = telemetry.status(), control_plane.directory.version
+        waits = status.acked_version < version
+        engine = f"the engine at {status.acked_version}" if waits else "so is the engine"
+        return sheet(
+            request,
+            csv,
+            title="Settings",
+            heading="Settings in force",
+            lines=(
+                f"Tenants, targets and policy are at settings version {version}, and {engine}.",
+                "The keys below are of the daemon: pdmuxd.toml, variables and flags. "
+                "pdmuxd reload reads them again.",
+            ),
+            state="bad" if waits else "good",
+            tables=(_table(in_force()),),
+        )
+
+    return router
+
+
+def _table(settings: Settings) -> Table:
+    return Table(
+        name="settings",
+        title="Of the daemon",
+        note="a password is not shown",
+        columns=(
+            Column("key", "Key"),
+            Column("value", "Value", _shown, "long"),
+            long("origin", "Where it is from"),
+            long("waits", "Waits"),
+            long("description", "What it is"),
+        ),
+        rows=[(key, one.value, one.origin, one.waits, one.description) for key, one in settings.items()],
+        empty="No daemon runs here.",
+    )
+
+
+def _shown(value: object) -> str:
+    return {True: "true", False: "false"}.get(value, str(value)) if isinstance(value, bool) else str(value)

@@ -1,0 +1,126 @@
+"""Tables of pages: rows as they are read, and the same rows as CSV by `?csv=NAME` on the page's own address.
+
+So a table's file has the filters, the time and the rule of access that its page has.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from functools import partial
+from typing import Annotated, Any, Literal
+
+from fastapi import Query
+from starlette.responses import Response
+
+from pdmuxd.controlplane.api.usage import CSV, csv_cell
+from pdmuxd.controlplane.web.rendering import HEADERS, moment
+from pdmuxd.engine.core.errors import InvalidValueError
+from pdmuxd.tui.show import formats
+
+CSV_NAME_MAX = 40
+CsvName = Annotated[
+    str, Query(alias="csv", max_length=CSV_NAME_MAX, description="Answer with this table of the page as CSV.")
+]
+Show = Callable[[Any], object]
+
+
+@dataclass(frozen=True, slots=True)
+class Link:
+    """A cell that leads to another page; in CSV it is its text."""
+
+    text: object
+    """A value of its column."""
+    address: str
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """One column. `name` heads it in CSV, where values have the unit that it names."""
+
+    name: str
+    title: str
+    show: Show = str
+    kind: Literal["", "n", "long"] = ""
+    """`n` is to the right, `long` is broken into lines."""
+    unknown: object = formats.NONE
+    """What is read where the value is None."""
+
+    def text(self, value: object) -> object:
+        """A cell as it is read."""
+        return self.unknown if value is None else self.show(value)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Table:
+    """Rows of values, in the order of the columns."""
+
+    name: str
+    title: str
+    note: str = ""
+    columns: Sequence[Column]
+    rows: Sequence[Sequence[object]]
+    empty: str
+    """The sentence that stands where there is no row."""
+    next_address: str | None = None
+    """Where the rows behind these are."""
+    next_text: str = "Older"
+
+    def csv(self) -> str:
+        """A line per row under a line of names."""
+        text = io.StringIO()
+        writer = csv.writer(text, lineterminator="\n")
+        writer.writerow(column.name for column in self.columns)
+        for row in self.rows:
+            writer.writerow(_in_csv(value) for value in row)
+        return text.getvalue()
+
+
+def long(name: str, title: str) -> Column:
+    """A sentence."""
+    return Column(name, title, kind="long")
+
+
+def when(name: str, title: str) -> Column:
+    """An instant."""
+    return Column(name, title, moment)
+
+
+def yes_no(name: str, title: str) -> Column:
+    """True or false."""
+    return Column(name, title, lambda value: "yes" if value else "no")
+
+
+def _number(show: Show, name: str, title: str) -> Column:
+    return Column(name, title, show, "n")
+
+
+count = partial(_number, formats.count)
+rate = partial(_number, formats.rate)
+ms = partial(_number, formats.ms)
+ratio = partial(_number, formats.ratio)
+share = partial(_number, partial(formats.percent, digits=1))
+plain = partial(_number, formats.plain)
+
+
+def csv_of(tables: Sequence[Table], name: str, *, file: str) -> Response:
+    """A table of a page as a file. Raises: InvalidValueError if the page has no such table."""
+    found = next((table for table in tables if table.name == name), None)
+    if found is None:
+        allowed = ", ".join(table.name for table in tables) or "none"
+        raise InvalidValueError("csv", f"csv is {name!a}; this page has the tables {allowed}")
+    sent = f'attachment; filename="{file}-{name}.csv"'
+    return Response(found.csv(), media_type=CSV, headers={**HEADERS, "Content-Disposition": sent})
+
+
+def _in_csv(value: object) -> object:
+    if isinstance(value, Link):
+        value = value.text
+    if value is None:
+        return ""
+    if isinstance(value, datetime):
+        return value.isoformat()
+    return csv_cell(value if isinstance(value, (str, int, float, bool)) else str(value))
