@@ -46,7 +46,7 @@ _PROMPTS: Mapping[str, str] = {
 
 
 _DOTTED = re.compile(r"^([a-z_]+)((?:\.[a-z0-9_]+)*)(?:\.[^ :]*)?: ")
-_TYPES = frozenset({"str", "list", "int", "float", "bool", "custom"})
+_TYPES = frozenset({"str", "list", "int", "float", "bool"})
 """Parts of a place that name what the value was tried as."""
 _WORD = re.compile(r"[a-z][a-z_]+")
 _MEANT: Sequence[tuple[str, tuple[str, ...]]] = (
@@ -56,6 +56,8 @@ _MEANT: Sequence[tuple[str, tuple[str, ...]]] = (
     ("min_new_tokens", ("min_new_tokens", "min_tokens")),
     ("max_new_tokens", ("max_new_tokens", "max_output_tokens", "max_tokens")),
     ("tool choice", ("tool_choice",)),
+    ("tool_choice", ("tool_choice",)),
+    ("not found in tools list", ("tool_choice",)),
     ("tool call", ("messages", "input")),
     ("tool", ("tools",)),
     ("reasoning effort", ("reasoning_effort", "reasoning")),
@@ -82,6 +84,28 @@ def engine_error(status: int, body: bytes, path: str) -> RequestError:
     if status == 404:
         return RequestError(message, status=404, code="not_found", param=param)
     return RequestError(message, status=400, code="invalid_value", param=param or _field_of(message, path))
+
+
+def refused_in_stream(stream: bytes, path: str) -> RequestError | None:
+    """What refuses the request in a stream that ended without a token; None for another end.
+
+    SGLang finds a prompt that is too long when the stream of a message or a response has begun.
+    """
+    for line in stream.splitlines():
+        if line.startswith(b"data:") and b'"message"' in line and b'"error"' in line:
+            found = engine_error(500, _told(line.removeprefix(b"data:")), path)
+            if found.status < 500:
+                return found
+    return None
+
+
+def _told(event: bytes) -> bytes:
+    """An event that tells of a failed response has its error one level further down."""
+    try:
+        response = msgspec.json.decode(event).get("response")
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, AttributeError):
+        return event
+    return event if response is None else msgspec.json.encode(response)
 
 
 def _read(body: bytes) -> tuple[str, str | None]:
@@ -114,6 +138,8 @@ def _field_of(message: str, path: str) -> str | None:
     if placed is not None and placed[1] in known:
         named = placed[1]
         for part in placed[2].split(".")[1:]:
+            if part == "custom":
+                continue
             if part in _TYPES:
                 break
             named += f"[{part}]" if part.isdigit() else f".{part}"
@@ -133,6 +159,7 @@ def _joined(location: str) -> str | None:
     for name, number in _PLACE.findall(location):
         if number:
             joined += f"[{number}]"
-        elif name != "body" and "[" not in name:  # a validator stands in the place as well
+        elif name != "body" and "[" not in name and not name[:1].isupper():
+            # A validator, or the class that a value was tried as, stands in the place as well.
             joined += f".{name}"
     return joined.lstrip(".") or None

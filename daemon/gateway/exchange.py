@@ -13,7 +13,7 @@ import aiohttp
 from pdmuxd.daemon.gateway.admission import RETRY_AFTER_S
 from pdmuxd.daemon.gateway.delivery import Delivery, TimedPush
 from pdmuxd.daemon.gateway.dialects import OPENAI, Dialect
-from pdmuxd.daemon.gateway.engine_errors import engine_error
+from pdmuxd.daemon.gateway.engine_errors import engine_error, refused_in_stream
 from pdmuxd.daemon.gateway.errors import Answer, Header, send_answer
 from pdmuxd.daemon.gateway.forecast import refused_by_engine
 from pdmuxd.daemon.gateway.upstream import Upstream
@@ -182,6 +182,9 @@ class Exchange:
             held = await self._relay_chunks(chunks, start)
         if not self._started:
             self._raise_if_refused(held)
+            refused = refused_in_stream(held, self._path)
+            if refused is not None:
+                raise refused
             if self._dialect.is_empty(held):
                 raise self._not_begun()
             await self._begin(start)

@@ -51,12 +51,12 @@ def test_what_would_be_stored_is_refused_by_name(daemon):
         daemon.client.responses.retrieve("resp_1")
 
 
-def test_the_emulated_engine_answers_tools_of_messages_and_refuses_those_of_responses(daemon, claude):
+def test_the_emulated_engine_calls_tools_in_both_apis(daemon, claude):
     tools = [{"name": "f", "input_schema": {"type": "object"}}]
     turns = [{"role": "user", "content": TEXT}]
     answer = claude.messages.create(model=daemon.model, max_tokens=64, messages=turns, tools=tools)
-    assert answer.type == "message"
-    with pytest.raises(openai.BadRequestError, match="`tools` is not supported"):
-        daemon.client.responses.create(
-            model=daemon.model, input=TEXT, tools=[{"type": "function", "name": "f", "parameters": {}}]
-        )
+    assert answer.content[0].type == "tool_use"
+    called = daemon.client.responses.create(
+        model=daemon.model, input=TEXT, tools=[{"type": "function", "name": "f", "parameters": {}}]
+    )
+    assert [(item.type, item.name) for item in called.output] == [("function_call", "f")]

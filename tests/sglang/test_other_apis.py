@@ -5,8 +5,9 @@ import contextlib
 import anthropic
 import httpx
 import pytest
+from conformity.run import all_cases, ask_all, differences, recorded
 from daemon_process import Daemon, SharedDaemon, wait_until
-from sglang_processes import daemon_settings, environment
+from sglang_processes import STRUCTURED, daemon_settings, environment
 
 TEXT = "Say something."
 TOKENS = 9
@@ -16,7 +17,7 @@ TOKENS = 9
 def shared(python, model, tmp_path_factory):
     def begin():
         folder = tmp_path_factory.mktemp("a daemon")
-        settings = [*daemon_settings(python, model), "data.trusted_peers=127.0.0.0/8"]
+        settings = [*daemon_settings(python, model, *STRUCTURED), "data.trusted_peers=127.0.0.0/8"]
         return Daemon(folder, settings=settings, environ=environment())
 
     with contextlib.closing(SharedDaemon(begin)) as made:
@@ -117,6 +118,13 @@ def test_a_routers_targets_reach_the_engine(daemon, path):
     wait_until(lambda: daemon.admin("GET", url).json().get("ttft_target_ms") is not None)
     record = daemon.admin("GET", url).json()
     assert (record["ttft_target_ms"], record["tbt_target_ms"]) == (123456.0, 4321.0)
+
+
+def test_every_answer_has_the_recorded_shape(daemon):
+    """`python tests/lab conformance --python PYTHON --write FILE` makes another recording."""
+    before = daemon.engine()["pid"]
+    assert list(differences(ask_all(daemon, all_cases()), recorded())) == []
+    assert daemon.engine()["pid"] == before
 
 
 @pytest.fixture(scope="module")

@@ -44,6 +44,9 @@ CPU_FLAGS = (
     *("--device", "cpu", "--dtype", "float32", "--attention-backend", "torch_native"),
     *("--mem-fraction-static", "0.1", "--max-total-tokens", "16384"),
 )
+STRUCTURED = ("--tool-call-parser", "hermes", "--constrained-json-disable-any-whitespace")
+"""With these a model of random weights calls tools, and does not fill JSON with white space up to its limit.
+"""
 KEY = "test-key"
 TENANT = "default"
 START_S = 300.0
@@ -62,13 +65,13 @@ def environment(**own: str) -> dict[str, str]:
     return kept | checks | own | {"PYTHONPATH": os.pathsep.join(filter(None, paths))}
 
 
-def daemon_settings(python: Path, model: Path) -> list[str]:
-    """For `pdmuxd serve` with SGLang on the CPU."""
+def daemon_settings(python: Path, model: Path, *flags: str) -> list[str]:
+    """For `pdmuxd serve` with SGLang on the CPU; `flags` are SGLang's."""
     return [
         "engine.kind=sglang",
         f"engine.sglang.model={model}",
         f"engine.sglang.python={python}",
-        f"engine.sglang.extra_args={' '.join(CPU_FLAGS)}",
+        f"engine.sglang.extra_args={' '.join((*CPU_FLAGS, *flags))}",
         "engine.start_timeout_s=300",
     ]
 

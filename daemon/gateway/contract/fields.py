@@ -10,6 +10,7 @@ from pdmuxd.daemon.gateway.contract.limits import Limits
 from pdmuxd.daemon.gateway.contract.refusals import refuse_field
 from pdmuxd.daemon.gateway.contract.values import Check, Object, decoder
 
+_NULL = b"null"
 _BODY = decoder(Object)
 _NOTHING = (b"null", b"false", b"[]", b"{}", b'""', b"0", b"-1")
 """Values with which clients say that they do not ask for something."""
@@ -45,6 +46,8 @@ def check_known(
 ) -> Object:
     """The fields that the table has, checked; one that asks for what is not served is refused.
 
+    One that is null and may be is left out: to clients the two are the same, to SGLang not always (`n`).
+
     Raises: RequestError 400 naming the field.
     """
     why_not = refused or {}
@@ -53,7 +56,8 @@ def check_known(
         check = table.get(name)
         if check is not None:
             check(prefix + name, value, limits)
-            known[name] = value
+            if bytes(memoryview(value)[:5]) != _NULL:
+                known[name] = value
         elif name in why_not and bytes(value) not in _NOTHING:
             raise refuse_field(
                 f"`{prefix}{name}` is not supported: {why_not[name]}",

@@ -13,7 +13,7 @@ import msgspec
 from msgspec import Meta, Raw
 
 from pdmuxd.daemon.gateway.contract.limits import Limits
-from pdmuxd.daemon.gateway.contract.refusals import check_field, refuse_field
+from pdmuxd.daemon.gateway.contract.refusals import check_field, refuse_field, refuse_value
 from pdmuxd.daemon.gateway.contract.values import Object, decoder
 
 _MEDIA = frozenset(
@@ -22,6 +22,13 @@ _MEDIA = frozenset(
         *("document", "file", "input_file", "computer_screenshot"),
     }
 )
+_PARTS_OF_CHAT = frozenset(
+    {
+        *("text", "thinking", "reasoning", "tool_reference"),
+        *("image_url", "video_url", "audio_url", "input_audio"),
+    }
+)
+"""Source: SGLang 0.5.23, `ChatCompletionMessageContentPart`. It names another place where one is unknown."""
 _ADDRESSES = ("url", "image_url", "video_url", "audio_url", "file_url", "source")
 """Members of such a part that may hold an address."""
 _DATA = "data:"
@@ -44,6 +51,7 @@ class _Item(msgspec.Struct):
 
 class _Part(msgspec.Struct):
     type: str = ""
+    text: Raw = Raw(b"null")
     content: Raw = Raw(b"null")
 
 
@@ -53,6 +61,7 @@ _INPUT = decoder(str | Annotated[list[_Item], Meta(min_length=1)])
 _SYSTEM = decoder(str | list[Raw] | None)
 _PART = decoder(_Part)
 _RAWS = decoder(list[Raw])
+_STRING = decoder(str)
 _WHOLE = decoder(Object)
 _ANYTHING = decoder(Any)
 
@@ -60,8 +69,11 @@ _ANYTHING = decoder(Any)
 def chat(param: str, value: Raw, limits: Limits) -> None:  # noqa: ARG001 - a Check
     """Messages of OpenAI's API; an assistant's may be without content."""
     for i, turn in enumerate(check_field(param, value, _TURNS)):
+        at = f"{param}[{i}].content"
         if isinstance(turn.content, list):
-            _check_parts(turn.content, f"{param}[{i}].content")
+            _check_parts(turn.content, at, known=_PARTS_OF_CHAT)
+        elif turn.content is None and turn.role == "user":
+            raise refuse_value(at, "a text or parts, since the turn is a user's")
 
 
 def messages(param: str, value: Raw, limits: Limits) -> None:  # noqa: ARG001 - a Check
@@ -87,10 +99,14 @@ def system(param: str, value: Raw, limits: Limits) -> None:  # noqa: ARG001 - a 
         _check_parts(given, param)
 
 
-def _check_parts(parts: list[Raw], param: str) -> None:
+def _check_parts(parts: list[Raw], param: str, *, known: frozenset[str] | None = None) -> None:
     for i, part in enumerate(parts):
         at = f"{param}[{i}]"
         read = check_field(at, part, _PART)
+        if known is not None and read.type not in known:
+            raise refuse_value(f"{at}.type", f"one of {', '.join(sorted(known))}")
+        if known is not None and read.type == "text":
+            check_field(f"{at}.text", read.text, _STRING)
         if read.type in _MEDIA:
             _check_media(part, at)
         elif bytes(memoryview(read.content)[:1]) == b"[":  # what a tool gave back

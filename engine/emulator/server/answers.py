@@ -13,7 +13,7 @@ from typing import Any, Protocol
 import msgspec
 
 from pdmuxd.engine.emulator.server.delivery import Output
-from pdmuxd.engine.emulator.server.usage import finish_reason, text_of
+from pdmuxd.engine.emulator.server.usage import finish_reason, matched_by, text_of
 
 DONE = b"data: [DONE]\n\n"
 GAP = "\x00"
@@ -120,4 +120,4 @@ def _reason(output: Output) -> Mapping[str, Any]:
         case "abort":
             return {"type": "abort", "message": "the request was aborted"}
         case reason:
-            return {"type": reason, "matched": output.plan.matched_stop}
+            return {"type": reason, "matched": matched_by(output)}

@@ -45,7 +45,8 @@ from pdmuxd.engine.emulator.server.openai_answers import ChatAnswer, CompletionA
 from pdmuxd.engine.emulator.server.planning import Plan, plan
 from pdmuxd.engine.emulator.server.refusals import MESSAGES, error_response, handle_request_error, refuse
 from pdmuxd.engine.emulator.server.responses import EventStream, WholeAnswer
-from pdmuxd.engine.emulator.server.responses_api import ResponsesAnswer, ResponsesBody, responses_call
+from pdmuxd.engine.emulator.server.responses_answer import ResponsesAnswer
+from pdmuxd.engine.emulator.server.responses_api import ResponsesBody, responses_call
 from pdmuxd.engine.emulator.server.tags import tag_of
 from pdmuxd.engine.emulator.server.tokenizer import token_ids
 

@@ -7,8 +7,9 @@ not emulated is refused by name.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Annotated, TypeVar
+from typing import Annotated, Any, TypeVar
 
 import msgspec
 from msgspec import Meta
@@ -92,10 +93,22 @@ class _OpenAiBody(msgspec.Struct, kw_only=True):
 
 
 class ContentPart(msgspec.Struct):
-    """A part of a message; only text is emulated."""
+    """A part of a message: a text or a picture."""
 
     type: str
     text: str | None = None
+    image_url: msgspec.Raw = _ABSENT
+
+
+class _CalledFunction(msgspec.Struct):
+    name: str | None = None
+    arguments: str | None = None
+
+
+class CalledTool(msgspec.Struct):
+    """A call that an assistant made in an earlier turn."""
+
+    function: _CalledFunction
 
 
 class ChatMessage(msgspec.Struct):
@@ -103,6 +116,7 @@ class ChatMessage(msgspec.Struct):
 
     role: Annotated[str, Meta(pattern=ROLES)]
     content: str | list[ContentPart] | None = None
+    tool_calls: list[CalledTool] | None = None
 
 
 class ChatBody(_OpenAiBody, kw_only=True):
@@ -215,6 +229,8 @@ class Call:
     """For how many likely tokens log probabilities are told beside each token; None: for no token."""
     echo: bool = False
     """Whether the prompt stands before the answer."""
+    repeated: Mapping[str, Any] | None = None
+    """Fields of the request that its answer says again."""
     direct_tokens: bool = False
     """Whether the daemon wants its tokens straight from the engine."""
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
+
+import msgspec
 
 from pdmuxd.engine.core.errors import RequestError
 from pdmuxd.engine.core.slo import RequestTargets
@@ -15,6 +17,7 @@ from pdmuxd.engine.emulator.server.bodies import (
     ChatBody,
     ChatMessage,
     CompletionBody,
+    ContentPart,
     CustomParams,
     GenerateBody,
     Sampling,
@@ -26,9 +29,16 @@ from pdmuxd.engine.emulator.server.bodies import (
     TokenizeBody,
     decode,
 )
+from pdmuxd.engine.emulator.server.pictures import picture
 from pdmuxd.engine.emulator.server.refusals import refuse
 from pdmuxd.engine.emulator.server.structures import called, fits, formatted
 from pdmuxd.engine.emulator.server.tokenizer import token_ids
+
+DEFAULT_COMPLETION_TOKENS = 16
+"""Where /v1/completions names no limit: as in OpenAI's specification and SGLang."""
+DEFAULT_OUTPUT_TOKENS = 4096
+"""Where another path names no limit. Nearly all natural lengths are shorter: an answer ends by itself, as on
+SGLang."""
 
 
 def chat_call(body: ChatBody) -> Call:
@@ -40,7 +50,7 @@ def chat_call(body: ChatBody) -> Call:
     if body.max_completion_tokens is not None:
         limit, name = body.max_completion_tokens, "max_completion_tokens"
     has_result = body.messages[-1].role.lower() == "tool"
-    call = _openai_call(body, prompts, "messages", limit, name)
+    call = _openai_call(body, prompts, "messages", limit, name, default_limit=DEFAULT_OUTPUT_TOKENS)
     return replace(
         call,
         structure=called(bytes(body.tools), bytes(body.tool_choice), has_result=has_result) or call.structure,
@@ -53,7 +63,10 @@ def completion_call(body: CompletionBody) -> Call:
 
     What stands behind the answer (`suffix`) does not change it, and of `best_of` the first ones are the best.
     """
-    call = _openai_call(body, _prompts(bytes(body.prompt)), "prompt", body.max_tokens, "max_tokens")
+    prompts = _prompts(bytes(body.prompt))
+    call = _openai_call(
+        body, prompts, "prompt", body.max_tokens, "max_tokens", default_limit=DEFAULT_COMPLETION_TOKENS
+    )
     logprobs = None if body.logprobs is None or body.logprobs is False else int(body.logprobs)
     return replace(call, logprobs=logprobs, echo=bool(body.echo))
 
@@ -94,7 +107,7 @@ def generate_call(body: GenerateBody) -> Call:
 def tokens_of(body: TokenizeBody, vocab_size: int) -> list[list[int]]:
     """The ids of each prompt, within the model's vocabulary. Raises: RequestError."""
     if (body.prompt is None) == (body.messages is None):
-        raise refuse("give either `prompt` or `messages`", param="prompt")
+        raise refuse("give either `prompt` or `messages`", param="messages")
     texts = [body.prompt] if isinstance(body.prompt, str) else body.prompt or []
     if body.messages is not None:
         texts = [conversation((each.role, _content(each, i)) for i, each in enumerate(body.messages))]
@@ -116,13 +129,13 @@ def _openai_call(
     prompt_param: str,
     limit: int | None,
     limit_param: str,
+    *,
+    default_limit: int,
 ) -> Call:
     _no_grammar(body, "")
     choices = body.n or 1
     if choices * len(prompts) > MAX_PROMPTS:
         raise refuse(f"prompts times `n` make more than {MAX_PROMPTS} answers", param="n")
-    if body.stream_options is not None and not body.stream:
-        raise refuse("`stream_options` is only allowed with `stream`: true", param="stream_options")
     options = body.stream_options or StreamOptions()
     return Call(
         rid=body.rid,
@@ -140,6 +153,7 @@ def _openai_call(
             stops=_stops(body.stop),
             keep_stop=bool(body.no_stop_trim),
             seed=body.seed or 0,
+            default_max_tokens=default_limit,
             limit_param=limit_param,
         ),
         salt=(body.cache_salt or "") + (body.extra_key or ""),
@@ -157,13 +171,39 @@ def conversation(turns: Iterable[tuple[str, str]]) -> str:
 
 
 def _content(message: ChatMessage, position: int) -> str:
-    if not isinstance(message.content, list):
-        return message.content or ""
-    for i, part in enumerate(message.content):
-        if part.type != "text" or part.text is None:
-            param = f"messages[{position}].content[{i}]"
-            raise refuse(f"`{param}` is of type {part.type!r}; only text is supported", param=param)
-    return "\n".join(part.text or "" for part in message.content)
+    at = f"messages[{position}]"
+    for i, call in enumerate(message.tool_calls or ()):
+        _check_arguments(call.function.arguments, f"{at}.tool_calls[{i}].function.arguments")
+    return text_of_parts(message.content, f"{at}.content", texts=("text",), pictures=("image_url",))
+
+
+def _check_arguments(arguments: str | None, param: str) -> None:
+    """The template of a model writes them as an object."""
+    try:
+        msgspec.json.decode(arguments or "{}")
+    except (msgspec.DecodeError, RecursionError):
+        raise refuse(f"`{param}` is no JSON", param="messages") from None
+
+
+def text_of_parts(
+    content: str | list[ContentPart] | None,
+    param: str,
+    *,
+    texts: Sequence[str],
+    pictures: Sequence[str],
+) -> str:
+    """What parts of these types say to the model. Raises: RequestError 400 for a part of another type."""
+    if not isinstance(content, list):
+        return content or ""
+    said = []
+    for i, part in enumerate(content):
+        if part.type in texts and part.text is not None:
+            said.append(part.text)
+        elif part.type in pictures:
+            said.append(picture(bytes(part.image_url), f"{param}[{i}]"))
+        else:
+            raise unsupported(f"{param}[{i}].type")
+    return "\n".join(said)
 
 
 def _prompts(raw: bytes) -> tuple[str | list[int], ...]:
@@ -184,9 +224,9 @@ def _prompts(raw: bytes) -> tuple[str | list[int], ...]:
 
 def _generate_prompt(body: GenerateBody) -> tuple[str | list[int], str]:
     ids = bytes(body.input_ids)
-    if (body.text is None) == (ids == b"null"):
+    if body.text is None and ids == b"null":
         raise refuse("give either `text` or `input_ids`", param="text")
-    if body.text is not None:
+    if body.text is not None and ids == b"null":
         if isinstance(body.text, list):
             raise _no_batches("text")
         return body.text, "text"

@@ -24,17 +24,22 @@ def chat_logprobs(pieces: Sequence[bytes], top: int) -> Mapping[str, Any]:
     return {"content": content}
 
 
-def completion_logprobs(pieces: Sequence[bytes], top: int, *, offset: int = 0) -> Mapping[str, Any]:
-    """In the form of /v1/completions; `offset` is where the text begins."""
+def completion_logprobs(pieces: Sequence[bytes], top: int, *, echoed: int = 0) -> Mapping[str, Any]:
+    """In the form of /v1/completions; so many `echoed` pieces are the prompt's, whose first has none."""
+    offset = 0
     tokens = [text_of_pieces([piece]) for piece in pieces]
     offsets = []
     for token in tokens:
         offsets.append(offset)
         offset += len(token)
+    logprobs: list[float | None] = [_logprob(token) for token in tokens]
+    likeliest: list[dict[str, float] | None] = [likely for _, likely in _with_alternatives(pieces, top)]
+    if echoed:
+        logprobs[0] = likeliest[0] = None
     return {
         "tokens": tokens,
-        "token_logprobs": [_logprob(token) for token in tokens],
-        "top_logprobs": [likely for _, likely in _with_alternatives(pieces, top)] if top else None,
+        "token_logprobs": logprobs,
+        "top_logprobs": likeliest if top else [],
         "text_offset": offsets,
     }
 

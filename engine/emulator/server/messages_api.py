@@ -1,6 +1,6 @@
 """POST /v1/messages, Anthropic's Messages API: the body, and the answer with its events.
 
-Text and tools are emulated; other content is refused by name.
+Text, pictures and tools are emulated; other content is refused by name.
 Source of the forms: SGLang 0.5.23, `entrypoints/anthropic/serving.py`; the `anthropic` package's models.
 """
 
@@ -15,6 +15,8 @@ from msgspec import Meta
 from pdmuxd.engine.emulator.server.bodies import Call, Sampling
 from pdmuxd.engine.emulator.server.calls import conversation, unsupported
 from pdmuxd.engine.emulator.server.delivery import Output
+from pdmuxd.engine.emulator.server.pictures import of_content
+from pdmuxd.engine.emulator.server.refusals import refuse
 from pdmuxd.engine.emulator.server.structures import ResponseFormat, Structure, called, formatted
 from pdmuxd.engine.emulator.server.tags import Tag
 from pdmuxd.engine.emulator.server.usage import finish_reason, text_of, usage_of
@@ -22,17 +24,23 @@ from pdmuxd.engine.emulator.server.usage import finish_reason, text_of, usage_of
 _ABSENT = msgspec.Raw(b"null")
 
 
+class _Source(msgspec.Struct):
+    type: str
+    data: str | None = None
+
+
 class _Part(msgspec.Struct):
-    """A part of a message: a text, the call of a tool, or what it gave back."""
+    """A part of a message: a text, a picture, the call of a tool, or what it gave back."""
 
     type: str
     text: str | None = None
+    source: _Source | None = None
     content: str | list[msgspec.Raw] | None = None
     input: msgspec.Raw = _ABSENT
 
 
 class _Turn(msgspec.Struct):
-    role: str
+    role: Annotated[str, Meta(pattern="^(user|assistant|system)$")]
     content: str | list[_Part]
 
 
@@ -109,7 +117,15 @@ def _tool_call(body: MessagesBody) -> Structure | None:
     choice: object = None
     if body.tool_choice is not None:
         kinds = {"auto": "auto", "any": "required", "none": "none"}
-        choice = kinds.get(body.tool_choice.type, {"function": {"name": body.tool_choice.name or ""}})
+        named = body.tool_choice.type == "tool"
+        if not named and body.tool_choice.type not in kinds:
+            raise refuse(
+                "`tool_choice.type` must be auto, any, none or tool",
+                param="tool_choice.type",
+            )
+        choice = (
+            {"function": {"name": body.tool_choice.name or ""}} if named else kinds[body.tool_choice.type]
+        )
     tools = [{"function": {"name": tool.name, "parameters": tool.input_schema}} for tool in body.tools or ()]
     last = body.messages[-1].content
     has_result = isinstance(last, list) and any(part.type == "tool_result" for part in last)
@@ -127,9 +143,18 @@ def _text(content: str | list[_Part] | None, param: str) -> str:
             said.append(part.content if isinstance(part.content, str) else str(part.content or ""))
         elif part.type == "text" and part.text is not None:
             said.append(part.text)
+        elif part.type == "image" and part.source is not None and part.source.data is not None:
+            said.append(_picture(part.source.data, f"{param}[{i}].source.data"))
         else:
-            raise unsupported(f"{param}[{i}].type")
+            raise unsupported(param)
     return "\n".join(said)
+
+
+def _picture(data: str, param: str) -> str:
+    try:
+        return of_content(data)
+    except ValueError:
+        raise refuse(f"`{param}` is no base64", param=param) from None
 
 
 class MessagesAnswer:

@@ -17,7 +17,8 @@ from pdmuxd.engine.emulator.server.logprobs import (
     completion_logprobs,
     text_of_pieces,
 )
-from pdmuxd.engine.emulator.server.usage import finish_reason, text_of, usage_of
+from pdmuxd.engine.emulator.server.tokenizer import split
+from pdmuxd.engine.emulator.server.usage import finish_reason, matched_by, text_of, usage_of
 
 _END = b"}\n\n"
 """What closes every event."""
@@ -28,6 +29,8 @@ class _OpenAiAnswer(ABC):
 
     stream_object: str
     whole_object: str
+    tells_usage_at_end = True
+    """Whether the event with the reason has the usage, too, where each event has it."""
 
     def __init__(self, call: Call, response_id: str, model: str) -> None:
         self.call = call
@@ -71,6 +74,10 @@ class _OpenAiAnswer(ABC):
     def logprobs(self, output: Output, first: int, stop: int) -> Mapping[str, Any]:
         """The log probabilities of these tokens, in the form of the endpoint."""
 
+    def whole_logprobs(self, index: int, output: Output) -> Mapping[str, Any]:  # noqa: ARG002
+        """The same of a whole answer."""
+        return self.logprobs(output, 0, output.produced)
+
     def at_once(self, index: int, output: Output, first: int, stop: int) -> bytes:
         """One event with all tokens from `first` up to `stop`; the first token was sent before."""
         prefix, suffix = self._templates[index]
@@ -79,7 +86,8 @@ class _OpenAiAnswer(ABC):
     def ending(self, index: int, output: Output) -> bytes:
         """The event that says why an output ended."""
         event = self.event([_choice(index, self.stream_part(None), output, tool=self._tool)])
-        return _with_usage(event, output, output.produced) if self.call.continuous_usage else event
+        has_usage = self.call.continuous_usage and self.tells_usage_at_end
+        return _with_usage(event, output, output.produced) if has_usage else event
 
     def closing(self, outputs: Sequence[Output]) -> bytes:
         """The cache's details and the usage, if they were asked for, and the end of the stream."""
@@ -102,7 +110,7 @@ class _OpenAiAnswer(ABC):
         return usage_of(outputs, choices=self.call.choices)
 
     def _whole_choice(self, index: int, output: Output) -> Mapping[str, Any]:
-        logprobs = None if self.call.logprobs is None else self.logprobs(output, 0, output.produced)
+        logprobs = None if self.call.logprobs is None else self.whole_logprobs(index, output)
         part = self.whole_part(index, text_of(output))
         return _choice(index, part, output, logprobs=logprobs, tool=self._tool)
 
@@ -132,6 +140,7 @@ class ChatAnswer(_OpenAiAnswer):
     """/v1/chat/completions."""
 
     stream_object = "chat.completion.chunk"
+    tells_usage_at_end = False
     whole_object = "chat.completion"
 
     def tokens(self, index: int, output: Output, first: int, stop: int) -> bytes:
@@ -139,21 +148,22 @@ class ChatAnswer(_OpenAiAnswer):
         events = super().tokens(index, output, first, stop)
         if first > 0:
             return events
-        opening: dict[str, Any] = {"role": "assistant", "content": ""}
+        opening = self.event([_choice(index, {"delta": {"role": "assistant", "content": ""}})])
         if self._tool is not None:
-            opening = {"role": "assistant", "content": None, "tool_calls": [self._call_of(index, "")]}
-        return self.event([_choice(index, {"delta": opening})]) + events
+            opening += self.event([_choice(index, {"delta": {"tool_calls": [self._call_of(index, "")]}})])
+        return opening + events
 
     def stream_part(self, text: str | None) -> Mapping[str, Any]:
         """A delta."""
         if text is not None and self._tool is not None:
-            return {"delta": {"tool_calls": [{"index": 0, "function": {"arguments": text}}]}}
+            call = {"index": 0, "type": "function", "function": {"arguments": text}}
+            return {"delta": {"tool_calls": [call]}}
         return {"delta": {} if text is None else {"content": text}}
 
     def whole_part(self, index: int, text: str) -> Mapping[str, Any]:
         """A message."""
         calls = None if self._tool is None else [self._call_of(index, text)]
-        content = text if calls is None else None
+        content = text if calls is None else ""
         return {
             "message": {
                 "role": "assistant",
@@ -196,6 +206,12 @@ class CompletionAnswer(_OpenAiAnswer):
         """As lists over the tokens of the answer."""
         return completion_logprobs(output.plan.pieces[first:stop], self.call.logprobs or 0)
 
+    def whole_logprobs(self, index: int, output: Output) -> Mapping[str, Any]:
+        """The same of a whole answer, with those of the prompt that stands before it."""
+        echoed = [msgspec.json.encode(piece)[1:-1] for piece in split(self._echoed(index))]
+        pieces = [*echoed, *output.plan.pieces[: output.produced]]
+        return completion_logprobs(pieces, self.call.logprobs or 0, echoed=len(echoed))
+
     def _echoed(self, index: int) -> str:
         """The prompt, where it is a text: the emulated tokenizer has no text of ids."""
         prompt = self.call.prompts[index] if self.call.echo else ""
@@ -216,7 +232,7 @@ def _choice(
         **part,
         "logprobs": logprobs,
         "finish_reason": "tool_calls" if reason == "stop" and tool is not None else reason,
-        "matched_stop": None if ended is None else ended.plan.matched_stop,
+        "matched_stop": None if ended is None else matched_by(ended),
     }
 
 

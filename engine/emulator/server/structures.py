@@ -66,7 +66,9 @@ def formatted(asked: ResponseFormat | None, param: str) -> Structure | None:
     if asked.type != "json_schema":
         raise refuse(f"`{param}.type` must be text, json_object or json_schema", param=f"{param}.type")
     schema = asked.schema if asked.json_schema is None else asked.json_schema.schema
-    return Structure(text=json_for(_ANY_OBJECT if schema is None else schema, param))
+    if schema is None:
+        raise refuse(f"`{param}` is of type json_schema and has no schema", param=param)
+    return Structure(text=json_for(schema, param))
 
 
 def fits(schema: bytes, param: str) -> Structure | None:
@@ -115,4 +117,7 @@ def _read(raw: bytes, decoder: msgspec.json.Decoder[Any], param: str) -> Any:  #
 
 
 def _wrong(param: str, error: Exception) -> RequestError:
-    return refuse(f"`{param}` is wrong: {error}", param=param)
+    what, _, where = str(error).partition(" - at `$")
+    missing = what.partition("missing required field ")[2].strip("`")
+    place = f"{param}{where.rstrip('`')}.{missing}".strip(".")
+    return refuse(f"`{place}` is wrong: {what[:1].lower()}{what[1:]}", param=place)

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from pdmuxd.daemon.gateway.engine_errors import engine_error
+from pdmuxd.daemon.gateway.engine_errors import engine_error, refused_in_stream
 
 CHAT = "/v1/chat/completions"
 TOO_LONG = "The input (9000 tokens) is longer than the model's context length (4096 tokens)."
@@ -55,7 +55,12 @@ def test_every_form_becomes_one(status, body, expected):
     ("path", "message", "param"),
     [
         ("/v1/messages", "messages.1.content.str: Input should be a valid string; x", "messages[1].content"),
-        ("/v1/messages", "tools.0.custom.type: Input should be 'custom'", "tools[0]"),
+        ("/v1/messages", "tools.0.custom.type: Input should be 'custom'", "tools[0].type"),
+        ("/v1/messages", "tools.0.custom.name: Field required", "tools[0].name"),
+        ("/v1/messages", "tool_choice references tool 'x' but it is not in the tools list", "tool_choice"),
+        ("/v1/responses", 'tool_choice="required" requires at least one tool', "tool_choice"),
+        (CHAT, "Tool 'x' not found in tools list.", "tool_choice"),
+        (CHAT, "[{'type': 'x', 'loc': ('body', 'tool_choice', 'ToolChoice'), 'msg': 'No'}]", "tool_choice"),
         ("/v1/messages", "system.list[tagged-union[TextBlock]].0: Input", "system"),
         ("/v1/completions", "Failed to compile json grammar: Expecting property name", "json_schema"),
         (CHAT, "Failed to compile json grammar: enum array must not be empty", "response_format"),
@@ -69,6 +74,28 @@ def test_every_form_becomes_one(status, body, expected):
 )
 def test_a_field_that_only_the_words_name_is_found(path, message, param):
     assert engine_error(400, json.dumps(old_form(message)).encode(), path).param == param
+
+
+@pytest.mark.parametrize(
+    ("path", "event"),
+    [
+        ("/v1/messages", {"type": "error", "error": {"type": "x", "message": TOO_LONG}}),
+        ("/v1/responses", {"type": "response.failed", "response": {"error": {"message": TOO_LONG}}}),
+    ],
+)
+def test_a_stream_that_ends_before_its_first_token_says_why(path, event):
+    stream = b"event: x\ndata: {}\n\nevent: y\ndata: " + json.dumps(event).encode() + b"\n\n"
+    error = refused_in_stream(stream, path)
+    assert error is not None
+    assert (error.status, error.code) == (400, "context_length_exceeded")
+
+
+@pytest.mark.parametrize(
+    "stream",
+    [b"", b'data: {"type": "error", "error": {"message": "it broke"}}\n\n', b'data: "error" "message"\n\n'],
+)
+def test_a_stream_that_ends_for_another_reason_is_passed_on(stream):
+    assert refused_in_stream(stream, "/v1/messages") is None
 
 
 @pytest.mark.parametrize("body", [b"Internal Server Error", b"", b"\xff\xfe", b"[" * 5000, b"[]", b"7"])

@@ -15,6 +15,7 @@ from pdmuxd.engine.core.errors import RequestError
 from pdmuxd.engine.emulator.server.json_filler import MAX_DEPTH, json_for
 
 CHAT, COMPLETIONS, MESSAGES = "/v1/chat/completions", "/v1/completions", "/v1/messages"
+RESPONSES = "/v1/responses"
 HELLO = [{"role": "user", "content": "hello"}]
 
 
@@ -135,7 +136,7 @@ async def test_a_tool_is_called_whole_and_streamed(server: Any, choice: Any) -> 
     asked = {"messages": HELLO, "tools": [tool("a"), tool("b")], "tool_choice": choice, "max_tokens": 99}
     whole = (await server.post(CHAT, **asked)).json()["choices"][0]
     (call,) = whole["message"]["tool_calls"]
-    assert (whole["finish_reason"], whole["message"]["content"]) == ("tool_calls", None)
+    assert (whole["finish_reason"], whole["message"]["content"]) == ("tool_calls", "")
     assert call["function"]["name"] == ("b" if isinstance(choice, dict) else "a")
     assert json.loads(call["function"]["arguments"]).keys() == {"city"}
     events = [event["choices"][0] for event in await server.events(CHAT, **asked)]
@@ -172,6 +173,38 @@ async def test_a_message_uses_a_tool_whole_and_streamed(server: Any, choice: Any
         assert after["content"][0]["type"] == "text"
 
 
+@pytest.mark.parametrize("choice", [None, "auto", "required", {"type": "function", "name": "a"}])
+async def test_a_response_calls_a_function_whole_and_streamed(server: Any, choice: Any) -> None:
+    asked = {"input": "Hi.", "tools": [{"type": "function", **tool("a")["function"]}], "tool_choice": choice}
+    whole = (await server.post(RESPONSES, **asked)).json()
+    (call,) = whole["output"]
+    assert (whole["status"], call["type"], call["name"]) == ("completed", "function_call", "a")
+    assert json.loads(call["arguments"]).keys() == {"city"}
+    assert whole["tools"] == asked["tools"]
+    response = await server.post(RESPONSES, stream=True, **asked)
+    data = [json.loads(line[6:]) for line in response.text.splitlines() if line.startswith("data: ")]
+    parts = [each["delta"] for each in data if each["type"] == "response.function_call_arguments.delta"]
+    assert "".join(parts) == call["arguments"]
+    assert data[-1]["response"]["output"][0]["arguments"] == call["arguments"]
+    assert [each["sequence_number"] for each in data] == list(range(len(data)))
+    given_back = {"type": "function_call_output", "call_id": call["call_id"], "output": "sunny"}
+    turns = [{"role": "user", "content": "Hi."}, call, given_back]
+    if choice in (None, "auto"):
+        after = (await server.post(RESPONSES, **{**asked, "input": turns})).json()
+        assert after["output"][0]["type"] == "message"
+
+
+async def test_a_function_that_nobody_can_call_is_refused_by_name(server: Any) -> None:
+    for tools, choice, param in (
+        ([{"type": "function"}], "auto", "tools[0]"),
+        ([{"type": "web_search"}], "required", "tool_choice"),
+        ([], {"type": "function", "name": "b"}, "tool_choice"),
+        ([5], "auto", "tools[0]"),
+    ):
+        response = await server.post(RESPONSES, input="Hi.", tools=tools, tool_choice=choice)
+        assert (response.status_code, response.json()["error"]["param"]) == (400, param)
+
+
 async def test_each_choice_has_a_text_of_its_own_and_the_prompt_counts_once(server: Any) -> None:
     one = (await server.post(COMPLETIONS, prompt="a b c", max_tokens=6)).json()
     three = (await server.post(COMPLETIONS, prompt="a b c", max_tokens=6, n=3)).json()
@@ -188,6 +221,10 @@ async def test_the_prompt_stands_before_the_answer_when_it_is_to_be_echoed(serve
     assert len(text) > len('say "it"')
     events = await server.events(COMPLETIONS, **asked)
     assert "".join(event["choices"][0]["text"] for event in events) == text
+    told = (await server.post(COMPLETIONS, **asked, logprobs=1)).json()["choices"][0]["logprobs"]
+    assert "".join(told["tokens"]) == text
+    assert told["token_logprobs"][0] is told["top_logprobs"][0] is None
+    assert None not in told["token_logprobs"][1:]
 
 
 @pytest.mark.parametrize("path", [CHAT, COMPLETIONS])
