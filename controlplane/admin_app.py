@@ -70,7 +70,9 @@ from pdmuxd.controlplane.outlook.tbt_costs import tbt_costs
 from pdmuxd.controlplane.outlook.what_if import Predictors
 from pdmuxd.controlplane.services.control_plane import ControlPlane
 from pdmuxd.controlplane.telemetry.telemetry import Telemetry
+from pdmuxd.controlplane.web.login_audit import LoginAudit
 from pdmuxd.controlplane.web.logins import BrowserLogins
+from pdmuxd.controlplane.web.proxy import ProxyLogins, TrustedProxy
 from pdmuxd.controlplane.web.routes import OPEN_PATHS, add_pages
 from pdmuxd.controlplane.web.sessions import Sessions
 from pdmuxd.controlplane.web.settings import SettingsInForce
@@ -100,6 +102,7 @@ def build_admin_app(
     extra_routes: Callable[[FastAPI], None] | None = None,
     metrics_need_token: bool = False,
     settings: SettingsInForce = dict,
+    proxy: TrustedProxy | None = None,
 ) -> FastAPI:
     """Build the admin plane's ASGI application.
 
@@ -129,7 +132,12 @@ def build_admin_app(
         used=used,
     )
     public = PUBLIC_PATHS - {METRICS_PATH} if metrics_need_token else PUBLIC_PATHS
-    logins = BrowserLogins(authenticator, Sessions(now_s=time.monotonic))
+    logins = BrowserLogins(
+        authenticator,
+        Sessions(now_s=time.monotonic),
+        LoginAudit(control_plane, now_s=time.monotonic),
+        ProxyLogins(proxy),
+    )
     app.add_middleware(AdminAuth, authenticator=authenticator, logins=logins, public=public | OPEN_PATHS)
     telemetry = telemetry or Telemetry(clock=time.time)
     history = history or History(telemetry.recorder, control_plane.store)

@@ -16,6 +16,7 @@ from pdmuxd.controlplane.services.control_plane import ControlPlane
 from pdmuxd.controlplane.services.directory import DirectorySnapshot
 from pdmuxd.controlplane.telemetry.telemetry import Telemetry
 from pdmuxd.controlplane.tenants.credentials import digest
+from pdmuxd.controlplane.web.proxy import TrustedProxy
 from pdmuxd.daemon.bus import DirectoryChanged, EventBus
 from pdmuxd.daemon.duties.keepers import Keepers, build_keepers
 from pdmuxd.daemon.duties.kept_history import HistoryKeeper, history_keeper
@@ -360,6 +361,16 @@ def build_gateway(
     )
 
 
+def trusted_proxy(settings: Settings) -> TrustedProxy | None:
+    """Who may say who has logged in; None unless the settings name one."""
+    admin = settings.admin
+    if not admin.proxy_header:
+        return None
+    names = filter(None, map(str.strip, admin.proxy_operators.split(",")))
+    peers = TrustedPeers(admin.proxy_peers)
+    return TrustedProxy(sent=peers.sent, header=admin.proxy_header, operators=frozenset(names))
+
+
 def build_admin(
     settings: Settings,
     control_plane: ControlPlane,
@@ -400,6 +411,7 @@ def build_admin(
         engine_log=engine_log,
         metrics_need_token=settings.admin.metrics_need_token,
         settings=lifecycle.in_force,
+        proxy=trusted_proxy(settings),
         extra_routes=lambda app: add_probes(
             app,
             metrics,

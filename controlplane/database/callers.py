@@ -9,7 +9,9 @@ from dataclasses import dataclass
 from typing import Literal
 
 Role = Literal["admin", "reader", "tenant"]
-CallerKind = Literal["file-token", "reader-token", "admin-token", "api-key", "command-line", "daemon"]
+CallerKind = Literal[
+    "file-token", "reader-token", "admin-token", "api-key", "proxy", "command-line", "daemon"
+]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,7 +9,8 @@ from typing import Unpack
 
 from sqlalchemy import Engine
 
-from pdmuxd.controlplane.database.audit import AuditEntry, AuditRepository
+from pdmuxd.controlplane.database.audit import AuditEntry, AuditRepository, log_entry
+from pdmuxd.controlplane.database.callers import now_acting
 from pdmuxd.controlplane.database.transactions import check_expected
 from pdmuxd.controlplane.node.scheduling import SchedulingService
 from pdmuxd.controlplane.profiles.service import Profiles
@@ -193,6 +194,22 @@ class ControlPlane:
         """Record what was done to something that is not in the database, such as the engine."""
         with self.store.change() as change:
             change.audit(action, subject=subject, after=after, tenant=tenant)
+
+    def record_login(self, action: str, *, subject: str, tenant: str | None) -> None:
+        """Record a login or its end, which changes no setting: the settings version stays."""
+        with self.store.writing() as session:
+            entry = AuditRepository(session).add(
+                now_acting(),
+                now=self.store.clock(),
+                settings_version=self.directory.version,
+                action=action,
+                subject=subject,
+                tenant=tenant,
+                before=None,
+                after=None,
+            )
+            session.commit()
+        log_entry(entry)
 
     @property
     def directory(self) -> DirectorySnapshot:

@@ -9,9 +9,11 @@ from starlette.requests import HTTPConnection, Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 from starlette.types import ASGIApp, Scope
 
-from pdmuxd.controlplane.api.auth import PAGES_PREFIX, Authenticator, is_below
+from pdmuxd.controlplane.api.auth import PAGES_PREFIX, Authenticator, caller_of, is_below
 from pdmuxd.controlplane.database.callers import Caller
 from pdmuxd.controlplane.web.forms import is_from_here, read_form
+from pdmuxd.controlplane.web.login_audit import LoginAudit
+from pdmuxd.controlplane.web.proxy import ProxyLogins
 from pdmuxd.controlplane.web.rendering import HEADERS, render
 from pdmuxd.controlplane.web.sessions import LASTS_S, Session, Sessions
 
@@ -27,12 +29,23 @@ _SESSION = "pdmuxd.session"
 class BrowserLogins:
     """Cookies are named after the port: one host may have several daemons, and its cookies know no port."""
 
-    def __init__(self, authenticator: Authenticator, sessions: Sessions) -> None:
+    def __init__(
+        self, authenticator: Authenticator, sessions: Sessions, audit: LoginAudit, proxy: ProxyLogins
+    ) -> None:
         self._authenticator = authenticator
         self._sessions = sessions
+        self._audit = audit
+        self._proxy = proxy
 
     def caller(self, scope: Scope) -> Caller | None:
-        """Whose login the call's cookie is; a token that was revoked since has ended it."""
+        """Whose login the call's cookie is; a token that was revoked since has ended it.
+
+        A trusted proxy has logged in who it names.
+        """
+        named = self._proxy.find(scope)
+        if named is not None:
+            scope[_SESSION] = named[1]
+            return named[0]
         session = self._sessions.find(_cookie(scope))
         caller = None if session is None else self._authenticator.of_digest(session.secret_sha256)
         if caller is not None:
@@ -79,10 +92,13 @@ class BrowserLogins:
             return _page(wanted, error=said, status=422)
         caller = self._authenticator(secret)
         if caller is None:
+            await self._audit.failed(request.scope)
             return _page(wanted, error="The daemon does not know this token.", status=401)
         if caller.role == "tenant" and not caller.scopes & SCOPES_NEEDED:
+            await self._audit.failed(request.scope)
             said = f"The key {caller.name} may not look: it needs the scope read or admin."
             return _page(wanted, error=said, status=403)
+        await self._audit.done("login", caller, request.scope)
         answer = RedirectResponse(wanted, 303, headers=HEADERS)
         self._sessions.close(_cookie(request.scope))
         answer.set_cookie(
@@ -95,8 +111,9 @@ class BrowserLogins:
         )
         return answer
 
-    def log_out(self, request: Request) -> Response:
+    async def log_out(self, request: Request) -> Response:
         """End the login; the form was checked before."""
+        await self._audit.done("logout", caller_of(request.scope), request.scope)
         self._sessions.close(_cookie(request.scope))
         answer = RedirectResponse(LOGIN_PATH, 303, headers=HEADERS)
         answer.delete_cookie(_cookie_name(request.scope), path=PAGES_PREFIX)

@@ -104,7 +104,7 @@ def _own_routes(logins: BrowserLogins) -> APIRouter:
     @router.post("/logout")
     async def log_out(request: Request) -> Response:
         require_own_form(request, await read_form(request), session_of(request))
-        return logins.log_out(request)
+        return await logins.log_out(request)
 
     @router.get("/{path:path}")
     async def miss(path: str) -> Response:

@@ -59,7 +59,6 @@ COMMANDS = {
     "profile": Entry("pdmuxd.daemon.cli.profile", "Measure a model on this GPU, and keep what was measured."),
     "top": Entry("pdmuxd.daemon.cli.top", "Watch and tune it live, in the terminal."),
     "web": Entry("pdmuxd.daemon.cli.web", "Print the address of the pages for a browser."),
-    "web-console": Entry("pdmuxd.daemon.cli.web_console", "Serve the console of `top` to browsers here."),
     "replay": Entry("pdmuxd.daemon.cli.replay", "Replay a trace in virtual time and compare policies."),
     "generate": Entry("pdmuxd.daemon.cli.generate", "Write a load of documented shape as a trace."),
     "compare": Entry("pdmuxd.daemon.cli.compare", "Find the rate that each policy holds on a trace."),

@@ -40,8 +40,6 @@ TokenFile = Annotated[
     ),
 ]
 Token = Annotated[str | None, typer.Option("--token", envvar="PDMUXD_ADMIN_TOKEN", hidden=True)]
-InBrowser = Annotated[bool, typer.Option("--in-browser", hidden=True)]
-"""`pdmuxd web-console` has started it: there is a browser in place of a terminal."""
 Light = Annotated[bool, typer.Option("--light", help="Begin with colours for a light background.")]
 
 
@@ -56,14 +54,13 @@ def top(
     token_file: TokenFile = None,
     token: Token = None,
     light: Light = False,
-    in_browser: InBrowser = False,
 ) -> None:
     """Watch the SM split, tenants and decisions live, and tune them."""
     # Collecting garbage among imported modules finds none and is a tenth of the time to the first screen.
     gc.disable()
     origin = origin_given(ctx, url)
     read_token = _token_reader(ctx, token_file, token)
-    if not in_browser and not (sys.stdin.isatty() and sys.stdout.isatty()):
+    if not (sys.stdin.isatty() and sys.stdout.isatty()):
         raise typer.BadParameter(
             "top needs a terminal; for scripts there are `pdmuxd slo` and the REST interface"
         )

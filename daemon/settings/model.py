@@ -13,7 +13,15 @@ from pdmuxd.daemon.settings import places
 from pdmuxd.daemon.settings.engine import EngineSection
 from pdmuxd.daemon.settings.planes import AdminSection, DataSection, HttpSection
 from pdmuxd.daemon.settings.tracing import TracingSection
-from pdmuxd.daemon.settings.values import Number, WholeNumber, check_path, is_loopback, not_allowed
+from pdmuxd.daemon.settings.values import (
+    PROXY_ADDRESSES,
+    Number,
+    WholeNumber,
+    check_path,
+    is_loopback,
+    not_allowed,
+    too_many,
+)
 
 LogLevel = Literal["debug", "info", "warning", "error"]
 LogFormat = Literal["console", "json"]
@@ -125,6 +133,16 @@ class Settings(BaseSettings):
             raise not_allowed(
                 "allowed is a loopback address such as 127.0.0.1, unless admin.allow_remote is true",
                 key="admin.host",
+            )
+        if bool(admin.proxy_peers.strip()) != bool(admin.proxy_header):
+            missing = "admin.proxy_peers" if admin.proxy_header else "admin.proxy_header"
+            raise not_allowed(
+                "admin.proxy_peers and admin.proxy_header are set together or not at all", key=missing
+            )
+        if too_many(admin.proxy_peers):
+            raise not_allowed(
+                f"allowed are networks of at most {PROXY_ADDRESSES} addresses: each may name anyone",
+                key="admin.proxy_peers",
             )
         data = info.data.get("data")
         if data is not None and admin.port == data.port != 0:

@@ -11,6 +11,7 @@ from pydantic.config import JsonDict
 from pdmuxd.daemon.settings.values import (
     Number,
     WholeNumber,
+    check_header_name,
     check_host,
     check_host_names,
     check_networks,
@@ -26,6 +27,9 @@ _ALLOWED_ORIGINS: JsonDict = {"allowed": "origins such as https://chat.example.o
 _Origins = Annotated[str, AfterValidator(check_origins)]
 _HostNames = Annotated[str, AfterValidator(check_host_names)]
 _Networks = Annotated[str, AfterValidator(check_networks)]
+_HeaderName = Annotated[str, AfterValidator(check_header_name)]
+_ALLOWED_PROXIES: JsonDict = {}
+_ALLOWED_HEADER: JsonDict = {"allowed": "the name of a header such as X-Forwarded-User"}
 _Port = Annotated[WholeNumber, Field(ge=0, le=65535)]
 _Path = Annotated[Path, AfterValidator(check_path)]
 _Bytes = Annotated[WholeNumber, Field(ge=1024, le=1 << 30)]
@@ -139,6 +143,22 @@ class AdminSection(_Section):
         16 << 20,
         description="Bytes of recent traffic kept on disk for replays: times, lengths, tenants and keyed "
         "hashes of prompts' beginnings, never text; 0 keeps none.",
+    )
+    proxy_peers: _Networks = Field(
+        "",
+        description="Addresses of a proxy that has logged in whom admin.proxy_header names, for the pages "
+        "below /ui. The connection's address counts: whoever can connect from there may name anyone.",
+        json_schema_extra=_ALLOWED_PROXIES,
+    )
+    proxy_header: _HeaderName = Field(
+        "",
+        description="Header in which that proxy names who has logged in, and which it takes from clients.",
+        json_schema_extra=_ALLOWED_HEADER,
+    )
+    proxy_operators: str = Field(
+        "",
+        description="Names that may change things, with commas between; all others that it names only look.",
+        json_schema_extra={"allowed": "names with commas between"},
     )
     metrics_need_token: bool = Field(
         False,

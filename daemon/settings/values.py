@@ -13,6 +13,11 @@ from pydantic_core import PydanticCustomError
 NOT_ALLOWED = "not_allowed"
 _HOST_NAME = re.compile(r"(?!-)[A-Za-z0-9-]{1,63}(?<!-)(\.(?!-)[A-Za-z0-9-]{1,63}(?<!-))*\.?")
 _ORIGIN = re.compile(r"https?://(\[[0-9a-f:.]+\]|[a-z0-9.-]+)(:[0-9]{1,5})?")
+_HEADER = re.compile(r"[A-Za-z][A-Za-z0-9-]{2,63}")
+_OWN_HEADERS = frozenset({"host", "authorization", "cookie", "origin", "content-length", "content-type"})
+"""They say something else, or a client's browser sends them."""
+PROXY_ADDRESSES = 256
+"""Of one network that is trusted to name anyone: a pod's or a container's network, not everybody."""
 _DOTTED_NUMBERS = re.compile(r"[0-9.]+")
 
 
@@ -70,6 +75,19 @@ def check_networks(networks: str) -> str:
         except ValueError:
             raise not_allowed("allowed are IP addresses and networks, with commas between") from None
     return networks
+
+
+def check_header_name(name: str) -> str:
+    """Accept a header that says who calls, or nothing."""
+    if name and (not _HEADER.fullmatch(name) or name.lower() in _OWN_HEADERS):
+        raise not_allowed("allowed is the name of a header such as X-Forwarded-User, and none of HTTP's own")
+    return name
+
+
+def too_many(networks: str) -> bool:
+    """Whether a list of networks holds one of more than `PROXY_ADDRESSES` addresses."""
+    parts = filter(None, (each.strip() for each in networks.split(",")))
+    return any(ipaddress.ip_network(each, strict=False).num_addresses > PROXY_ADDRESSES for each in parts)
 
 
 def check_origins(origins: str) -> str:

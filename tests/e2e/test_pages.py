@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import contextlib
+import re
 from importlib.resources import files
 
 import chromium
 import pytest
 from daemon_process import wait_until
 from steady_load import steady_load
+
+from pdmuxd.controlplane.api.access import PAGES
 
 WIDTHS = (390, 1280, 2560)
 LOGIN = "document.querySelector('#token').value = '{token}'; document.forms[0].submit()"
@@ -26,15 +29,36 @@ PATHS = (
     "/ui/tenants/default",
     "/ui/tenants/default/targets",
     "/ui/requests?which=missed",
+    "/ui/requests?window=30m",
     "/ui/decisions",
+    "/ui/decisions?window=30m",
+    "/ui/partitions",
     "/ui/gpu",
+    "/ui/profiles",
+    "/ui/policy",
+    "/ui/what-if?tbt_ms=30+10",
+    "/ui/replays",
     "/ui/alarms",
     "/ui/audit",
+    "/ui/settings",
+    "/ui/tenants/default/requests",
     "/ui/tenants/nobody",
 )
 DARK_TOO = ("/ui/overview", "/ui/tenants/default", "/ui/tenants/default/targets")
 """Among them they have all colours."""
+NO_PAGES = {"/ui", "/ui/overview/picture", "/ui/live", "/ui/tenants.csv", "/ui/{path}"}
+"""They lead on, are parts, a stream or a file, or are not there."""
 SLO = {"ttft_fixed_ms": 20, "ttft_per_1k_new_tokens_ms": 20, "tbt_ms": 50, "attainment_ratio": 0.99}
+
+
+def route_of(path):
+    """The template of a page's address, as the table of rules has it."""
+    place = path.partition("?")[0]
+    return next(
+        template
+        for _, template in PAGES
+        if re.fullmatch(re.sub(r"{\w+}", "[^/]+", template), place) and "{path}" not in template
+    )
 
 
 @pytest.fixture(scope="module")
@@ -75,7 +99,15 @@ async def test_every_page_fits_can_be_heard_and_keeps_to_itself(overloaded, tmp_
     found = {}
     async with logged_in(overloaded, tmp_path / "browser") as page:
         missed = overloaded.admin("GET", "/api/v1/requests?missed=true").json()["requests"][0]
-        for path in (*PATHS, f"/ui/requests/{missed['request_id']}"):
+        profile = overloaded.admin("GET", "/api/v1/profiles").json()[0]["id"]
+        replayed = overloaded.admin("POST", "/api/v1/what-if/replays", json={"variants": [{}]}).json()["id"]
+        paths = (
+            *PATHS,
+            f"/ui/requests/{missed['request_id']}",
+            f"/ui/profiles/{profile}",
+            f"/ui/replays/{replayed}",
+        )
+        for path in paths:
             await go(page, overloaded, path)
             for width in WIDTHS:
                 await resize(page, width)
@@ -91,6 +123,9 @@ async def test_every_page_fits_can_be_heard_and_keeps_to_itself(overloaded, tmp_
                 if checked["result"]["value"]:
                     found[path, theme] = checked["result"]["value"]
         assert found == {}
+        assert {template for method, template in PAGES if method == "GET"} - NO_PAGES <= {
+            route_of(path) for path in paths
+        }, "every page is among them"
         foreign = [url for url in page.requested if not url.startswith((overloaded.admin_url, "data:"))]
         assert foreign == []
         # Here the browser tells what it refused for the pages' policy, and of the page that is not there.

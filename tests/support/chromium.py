@@ -8,7 +8,6 @@ import asyncio
 import base64
 import contextlib
 import os
-import re
 import shutil
 import subprocess
 from collections.abc import AsyncIterator
@@ -20,12 +19,6 @@ import pytest
 
 NAMES = ("chromium", "chromium-browser", "google-chrome")
 PATIENCE_S = 60.0
-KEYS = {
-    "Enter": {"key": "Enter", "code": "Enter", "windowsVirtualKeyCode": 13, "text": "\r"},
-    "Escape": {"key": "Escape", "code": "Escape", "windowsVirtualKeyCode": 27},
-    "Backspace": {"key": "Backspace", "code": "Backspace", "windowsVirtualKeyCode": 8},
-    "Down": {"key": "ArrowDown", "code": "ArrowDown", "windowsVirtualKeyCode": 40},
-}
 
 
 def path() -> str:
@@ -45,7 +38,6 @@ class Page:
         self.requested: list[str] = []
         """Every address that the page asked for."""
         self.errors: list[str] = []
-        self._drawn: list[str] = []
 
     async def call(self, method: str, **params: Any) -> dict[str, Any]:
         self._calls += 1
@@ -57,30 +49,8 @@ class Page:
                 return answer["result"]
             self._notice(answer)
 
-    @property
-    def text(self) -> str:
-        """What the console has drawn since `forget`, without what tells the terminal how."""
-        drawn = b"".join(base64.b64decode(frame) for frame in self._drawn).decode(errors="replace")
-        return re.sub(r"\x1b\[[0-9;?$]*[A-Za-z]|\x1b[()][AB0]", " ", drawn)
-
-    def forget(self) -> None:
-        """Begin anew to collect what is drawn."""
-        self._drawn.clear()
-
-    async def until_drawn(self, pattern: str) -> None:
-        """Until what matches has been drawn."""
-        async with asyncio.timeout(PATIENCE_S):
-            while not re.search(pattern, self.text):
-                await self.run("0")
-                await asyncio.sleep(0.05)
-
     def _notice(self, event: dict[str, Any]) -> None:
         match event:
-            case {
-                "method": "Network.webSocketFrameReceived",
-                "params": {"response": {"opcode": 2, "payloadData": data}},
-            }:
-                self._drawn.append(data)
             case {"method": "Network.requestWillBeSent", "params": {"request": {"url": url}}}:
                 self.requested.append(url)
             case {"method": "Log.entryAdded", "params": {"entry": {"level": "error", "text": text}}}:
@@ -101,12 +71,6 @@ class Page:
             while not (found := await self.run(script)):
                 await asyncio.sleep(0.05)
         return found
-
-    async def press(self, *keys: str) -> None:
-        for key in keys:
-            what = KEYS.get(key) or {"key": key, "text": key}
-            await self.call("Input.dispatchKeyEvent", type="keyDown", **what)
-            await self.call("Input.dispatchKeyEvent", type="keyUp", **what)
 
     async def picture(self, file: Path) -> None:
         answer = await self.call("Page.captureScreenshot", format="png")

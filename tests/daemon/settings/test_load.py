@@ -266,3 +266,23 @@ def test_an_assignment_is_refused_when_it_has_no_key_or_value(text: str) -> None
 
 def test_the_last_assignment_wins_when_a_key_is_set_twice() -> None:
     assert parse_assignments(["a=1", "a=b=c"]) == {"a": "b=c"}
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("proxy_header = 'X-Forwarded-User'", "admin.proxy_peers is"),
+        ("proxy_peers = '10.0.0.1'", "admin.proxy_header is"),
+        ("proxy_header = 'Cookie'\nproxy_peers = '10.0.0.1'", "admin.proxy_header is"),
+        ("proxy_header = 'X-Forwarded-User'\nproxy_peers = '0.0.0.0/0'", "at most 256 addresses"),
+        ("proxy_header = 'X-Forwarded-User'\nproxy_peers = '10.0.0.0/8'", "at most 256 addresses"),
+    ],
+)
+def test_a_proxy_is_refused_when_anyone_could_name_anyone(tmp_path, text, said):
+    with pytest.raises(SettingsError, match=said):
+        load(config=toml(tmp_path, f"[admin]\n{text}\n"))
+
+
+def test_a_proxy_is_taken_when_it_is_named_with_its_header(tmp_path):
+    text = "[admin]\nproxy_header = 'X-Forwarded-User'\nproxy_peers = '10.0.0.0/24, ::1'\n"
+    assert load(config=toml(tmp_path, text)).settings.admin.proxy_header == "X-Forwarded-User"
