@@ -216,6 +216,8 @@ def build(
     # about it.
     connect_metrics(bus, metrics)
     connect_gateway(bus, gateway)
+    limiter.on_cost = metrics.cost
+    bus.subscribe(Hello, limiter.on_hello)
     bus.subscribe(RequestRecord, limiter.on_request)
     bus.subscribe(RequestRecord, first_tokens.on_request)
     bus.subscribe(TenantQueues, first_tokens.on_queues)

@@ -67,6 +67,8 @@ class LimitsPatch(Body):
     output_tokens_per_min: LimitIn | None = _limit("output_tokens_per_min")
     tokens_per_day: LimitIn | None = _limit("tokens_per_day")
     tokens_per_month: LimitIn | None = _limit("tokens_per_month")
+    spend_cents_per_day: LimitIn | None = _limit("spend_cents_per_day")
+    spend_cents_per_month: LimitIn | None = _limit("spend_cents_per_month")
     max_output_tokens: LimitIn | None = _limit("max_output_tokens")
     max_wait_ms: LimitIn | None = _limit("max_wait_ms")
 

@@ -22,6 +22,8 @@ class Changing(Protocol):
     """Set when things are already as wanted: the transaction is undone, version, audit and all."""
     tokens_changed: bool
     """Set when an admin token changes, so that the directory is told."""
+    prices_changed: bool
+    """Set when the price list changes."""
     profiles_changed: bool
     """Set when the profile in force, or what was learned of it, may change."""
     scheduling_changed: bool

@@ -107,9 +107,9 @@ class Ledger:
         with self._store.transaction() as session:
             return [(row.id or 0, _entry(row)) for row in session.scalars(statement)]
 
-    def sums(self, *, start_s: int) -> dict[tuple[str, int, str], Tokens]:
-        """The tokens of those counted since, by tenant, when it was created (ms), and key."""
-        of = (col(LedgerRow.tenant), col(LedgerRow.tenant_since), col(LedgerRow.key_id))
+    def sums(self, *, start_s: int) -> dict[tuple[str, int, str, str], Tokens]:
+        """The tokens of those counted since, by tenant, when it was created (ms), key and model."""
+        of = [col(LedgerRow.tenant), col(LedgerRow.tenant_since), col(LedgerRow.key_id), col(LedgerRow.model)]
         kinds = (LedgerRow.input_tokens, LedgerRow.cached_tokens, LedgerRow.output_tokens)
         statement = (
             select(*of, *(func.sum(col(kind)) for kind in kinds))
@@ -119,10 +119,10 @@ class Ledger:
         with self._store.transaction() as session:
             rows: Iterable[Any] = session.connection().execute(statement)
             return {
-                (tenant, since_ms, key_id): Tokens(
+                (tenant, since_ms, key_id, model): Tokens(
                     input_tokens=int(computed), cached_tokens=int(cached), output_tokens=int(output)
                 )
-                for tenant, since_ms, key_id, computed, cached, output in rows
+                for tenant, since_ms, key_id, model, computed, cached, output in rows
             }
 
     def prune(self, *, before_s: int, max_rows: int) -> int:

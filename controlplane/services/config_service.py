@@ -15,6 +15,7 @@ from pdmuxd.controlplane.node.scheduling import add_revision, as_told, current_s
 from pdmuxd.controlplane.services.config_plan import TENANT_FIELDS, Config, Plan, TenantChange, plan
 from pdmuxd.controlplane.services.store import Change, Store
 from pdmuxd.controlplane.tenants.limit_rows import TenantLimitRow
+from pdmuxd.controlplane.tenants.prices import require_prices
 from pdmuxd.controlplane.tenants.records import TenantRecord
 from pdmuxd.controlplane.tenants.slo_revisions import SloRevisionRow
 from pdmuxd.controlplane.tenants.tenant_fields import TenantChanges, check
@@ -193,6 +194,8 @@ def _add_targets(change: Change, targets: Iterable[tuple[int, int, TenantRecord]
 
 
 def _add_limits(session: Session, tenants: Iterable[tuple[int, TenantRecord]]) -> None:
+    tenants = list(tenants)
+    require_prices(session, (limit for _, record in tenants for limit in record.limits))
     rows = [
         {"tenant_id": tenant_id, "name": one.name, "value": one.value, "action": one.action}
         for tenant_id, record in tenants

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from pdmuxd.controlplane.node.scheduling import BEFORE_ANY, SchedulingRevision
 from pdmuxd.controlplane.tenants.credentials import digest
 from pdmuxd.controlplane.tenants.expiry import has_ended
+from pdmuxd.controlplane.tenants.prices import NO_PRICES, PriceList
 from pdmuxd.controlplane.tenants.records import AdminTokenRecord, Identity, KeyRecord, Scope, TenantRecord
 from pdmuxd.engine.core.errors import KeyScopeError, TenantDisabledError, UnknownKeyError
 from pdmuxd.engine.link.messages import EngineSettings
@@ -26,6 +27,7 @@ class DirectorySnapshot:
     tenants: Mapping[str, TenantRecord]
     keys: Mapping[str, KeyRecord] = field(default_factory=dict, repr=False)
     admin_tokens: Mapping[str, AdminTokenRecord] = field(default_factory=dict, repr=False)
+    prices: PriceList = NO_PRICES
     predictors: Predictors | None = field(default=None, repr=False)
     """Of the profile in force; None while it is the engine's own."""
     scheduling: SchedulingRevision = BEFORE_ANY

@@ -15,6 +15,7 @@ from pdmuxd.controlplane.services.store import Store
 from pdmuxd.controlplane.tenants.api_keys import ApiKeyRepository, ApiKeyRow
 from pdmuxd.controlplane.tenants.limit_rows import KeyLimitRow, TenantLimitRow, key_limits
 from pdmuxd.controlplane.tenants.limit_values import Limit, LimitName, check_limit
+from pdmuxd.controlplane.tenants.prices import require_prices
 from pdmuxd.controlplane.tenants.records import KeyRecord
 from pdmuxd.controlplane.tenants.tenants import Tenant, TenantRepository, TenantRow
 from pdmuxd.controlplane.tenants.token_use import Tokens, TokenUseRow, UseOf
@@ -57,6 +58,7 @@ class Limits:
                 found.value, found.action = limit.value, limit.action
                 change.session.add(found)
             change.session.flush()
+            require_prices(change.session, (limit for limit in changes.values() if limit is not None))
             change.is_needless = change.tenants.get(tenant).limits == before.limits
             row.settings_version = change.version
             after = change.tenants.get(tenant)
@@ -93,6 +95,7 @@ class Limits:
                 found.value, found.action = limit.value, limit.action
                 change.session.add(found)
             change.session.flush()
+            require_prices(change.session, (limit for limit in changes.values() if limit is not None))
             after = key_limits(change.session, key_id)
             change.is_needless = after == before
             row.settings_version = change.version
@@ -149,6 +152,7 @@ class Limits:
                     input_tokens=row.input_tokens,
                     cached_tokens=row.cached_tokens,
                     output_tokens=row.output_tokens,
+                    cost_nanos=row.cost_nanos,
                 )
                 for row, name in session.exec(statement)
             }
@@ -189,6 +193,7 @@ def _add(session: Session, tenant_id: int, use: UseOf, tokens: Tokens) -> None:
                 input_tokens=tokens.input_tokens,
                 cached_tokens=tokens.cached_tokens,
                 output_tokens=tokens.output_tokens,
+                cost_nanos=tokens.cost_nanos,
             )
         )
         session.flush()

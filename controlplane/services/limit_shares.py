@@ -45,12 +45,14 @@ class Account:
     subject: str
     name: str
     value: int
+    """In tokens, or of money in billionths of the currency."""
     tenant: str
     key_id: str
     """Empty for the whole tenant."""
     first_day: date | None = None
     """Of a budget's period; None for what is not stored as use."""
     count_cached: bool = False
+    is_money: bool = False
 
 
 class LimitShares:
@@ -134,11 +136,13 @@ def _spent(session: Session, account: Account) -> int:
     """What all nodes have stored as used of a budget."""
     if account.first_day is None:
         return 0
-    counted = col(TokenUseRow.input_tokens) + col(TokenUseRow.output_tokens)
-    if account.count_cached:
-        counted = counted + col(TokenUseRow.cached_tokens)
+    kinds = [TokenUseRow.input_tokens, TokenUseRow.output_tokens]
+    if account.is_money:
+        kinds = [TokenUseRow.cost_nanos]
+    elif account.count_cached:
+        kinds.append(TokenUseRow.cached_tokens)
     statement = (
-        select(func.coalesce(func.sum(counted), 0))
+        select(*(func.coalesce(func.sum(col(kind)), 0) for kind in kinds))
         .join(TenantRow, col(TenantRow.id) == col(TokenUseRow.tenant_id))
         .where(
             col(TenantRow.name) == account.tenant,
@@ -146,4 +150,4 @@ def _spent(session: Session, account: Account) -> int:
             col(TokenUseRow.day) >= account.first_day,
         )
     )
-    return int(session.connection().execute(statement).scalar_one())
+    return sum(int(amount) for amount in session.connection().execute(statement).one())

@@ -26,6 +26,7 @@ from pdmuxd.controlplane.profiles.active import ActivePredictors
 from pdmuxd.controlplane.services.directory import DirectorySnapshot
 from pdmuxd.controlplane.tenants.admin_tokens import admin_token_records
 from pdmuxd.controlplane.tenants.api_keys import ApiKeyRepository
+from pdmuxd.controlplane.tenants.prices import current_prices
 from pdmuxd.controlplane.tenants.records import KeyRecord
 from pdmuxd.controlplane.tenants.tenants import TenantRepository
 from pdmuxd.engine.core.errors import StoreError
@@ -52,6 +53,7 @@ class Change:
     now: datetime
     is_needless: bool = False
     tokens_changed: bool = False
+    prices_changed: bool = False
     profiles_changed: bool = False
     scheduling_changed: bool = False
     tenants_changed: set[str] = field(default_factory=set)
@@ -260,6 +262,7 @@ class Store:
             admin_tokens=MappingProxyType(admin_token_records(session))
             if change.tokens_changed
             else before.admin_tokens,
+            prices=current_prices(session) if change.prices_changed else before.prices,
             predictors=self._active.read(session) if change.profiles_changed else before.predictors,
             scheduling=current_scheduling(session) if change.scheduling_changed else before.scheduling,
         )
@@ -270,6 +273,7 @@ class Store:
             tenants=MappingProxyType(TenantRepository(session).records()),
             keys=MappingProxyType(ApiKeyRepository(session).records()),
             admin_tokens=MappingProxyType(admin_token_records(session)),
+            prices=current_prices(session),
             predictors=self._active.read(session),
             scheduling=current_scheduling(session),
         )

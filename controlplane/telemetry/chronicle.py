@@ -13,6 +13,7 @@ from pdmuxd.controlplane.services.directory import DirectorySnapshot
 from pdmuxd.controlplane.telemetry.effects import Effects
 from pdmuxd.controlplane.telemetry.judged import JudgedRequest, ttft_missed
 from pdmuxd.controlplane.telemetry.requests import RequestLifecycle
+from pdmuxd.controlplane.tenants.prices import MODEL_MAX
 from pdmuxd.controlplane.tenants.records import TenantRecord
 from pdmuxd.engine.core.slo import Slo
 from pdmuxd.engine.link.messages import EngineStats, Hello, IterationRecord
@@ -102,7 +103,7 @@ class Chronicle:
         """An engine introduced itself."""
         self._effects.interrupt()
         self._total_sms, self._uptime_s = hello.total_sms, None
-        self._recorder.model = hello.model[:200]
+        self._recorder.model = hello.model[:MODEL_MAX]
         self._recorder.mark("engine", f"an engine started: {hello.model} on {hello.device}")
 
     def on_state(self, state: EngineState, reason: str | None) -> None:

@@ -21,17 +21,22 @@ LimitName = Literal[
     "output_tokens_per_min",
     "tokens_per_day",
     "tokens_per_month",
+    "spend_cents_per_day",
+    "spend_cents_per_month",
     "max_output_tokens",
     "max_wait_ms",
 ]
 LimitAction = Literal["refuse", "wait"]
 DEFAULT_ACTION: LimitAction = "refuse"
+SPEND: frozenset[LimitName] = frozenset(("spend_cents_per_day", "spend_cents_per_month"))
+"""Budgets of money, in hundredths of the price list's currency."""
 BOUNDS: frozenset[LimitName] = frozenset(("max_output_tokens", "max_wait_ms"))
 """Limits of each request by itself: nothing is counted against them."""
 
 NAMES: tuple[LimitName, ...] = get_args(LimitName)
 ACTIONS_ALLOWED = names_in_words(LimitAction)
 _TOKENS = (1, 10**15)
+_CENTS = (1, 10**9)
 RANGES: Mapping[LimitName, tuple[int, int]] = {
     "concurrency": MAX_IN_FLIGHT_RANGE,
     "requests_per_min": (1, 10**9),
@@ -39,6 +44,8 @@ RANGES: Mapping[LimitName, tuple[int, int]] = {
     "output_tokens_per_min": _TOKENS,
     "tokens_per_day": _TOKENS,
     "tokens_per_month": _TOKENS,
+    "spend_cents_per_day": _CENTS,
+    "spend_cents_per_month": _CENTS,
     "max_output_tokens": (1, 10**9),
     "max_wait_ms": MAX_WAIT_RANGE_MS,
 }
@@ -49,6 +56,8 @@ WHAT: Mapping[LimitName, str] = {
     "output_tokens_per_min": "Tokens that were produced, in any 60 seconds.",
     "tokens_per_day": "Prompt and output tokens from midnight to midnight, UTC.",
     "tokens_per_month": "Prompt and output tokens of a calendar month, UTC.",
+    "spend_cents_per_day": "What tokens cost from midnight to midnight, UTC, in hundredths of the currency.",
+    "spend_cents_per_month": "What tokens cost in a calendar month, UTC, in hundredths of the currency.",
     "max_output_tokens": "Tokens of one answer: given to a request that names no maximum; more is refused.",
     "max_wait_ms": "The longest wait, of a key: at its limits, and until a streamed answer begins.",
 }

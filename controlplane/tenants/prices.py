@@ -5,9 +5,10 @@ Decimal throughout: a price is kept in millionths of the currency for a million 
 
 from __future__ import annotations
 
+import math
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from decimal import Decimal
 from functools import cached_property
@@ -17,6 +18,7 @@ from sqlmodel import Field, Session, col, select
 
 from pdmuxd.controlplane.database.row import Row
 from pdmuxd.controlplane.database.transactions import Transactions, check_expected
+from pdmuxd.controlplane.tenants.limit_values import SPEND, Limit
 from pdmuxd.controlplane.tenants.tenant_fields import NAME_MAX
 from pdmuxd.controlplane.tenants.tenants import TenantRow
 from pdmuxd.engine.core.errors import InvalidValueError
@@ -30,6 +32,10 @@ AMOUNT = re.compile(r"[0-9]{1,9}(\.[0-9]{1,6})?")
 AMOUNT_ALLOWED = 'decimal numbers as text, up to 9 digits and 6 behind the point, such as "0.15"'
 EVERY = ""
 """In the place of a tenant or a model: all that have no price of their own."""
+NANOS_PER_CENT = 10**7
+"""Budgets are counted in billionths (nanos) of the currency: a token is seldom worth a millionth."""
+MOST_NANOS = 10**16
+"""The largest budget. An answer that costs more counts as that much, so that the database holds the sum."""
 _MILLIONTHS = 10**6
 _SHOWN = Decimal("0.000001")
 
@@ -77,6 +83,27 @@ class PriceList:
         whole = input_tokens * price.input + cached_tokens * price.cached + output_tokens * price.output
         return (whole / _MILLIONTHS).quantize(_SHOWN)
 
+    def nanos(
+        self, tenant: str, model: str, *, input_tokens: int, cached_tokens: int, output_tokens: int
+    ) -> int | None:
+        """The same in billionths of the currency, rounded up; None without a price."""
+        price = self.price_of(tenant, model)
+        if price is None:
+            return None
+        whole = input_tokens * price.input + cached_tokens * price.cached + output_tokens * price.output
+        return min(MOST_NANOS, math.ceil(whole * 1000))
+
+    def most_nanos(self, tenant: str, model: str, *, input_tokens: int, output_tokens: int) -> int | None:
+        """What they cost at most, wherever the prompt is found; None without a price."""
+        price = self.price_of(tenant, model)
+        if price is None:
+            return None
+        whole = input_tokens * max(price.input, price.cached) + output_tokens * price.output
+        return min(MOST_NANOS, math.ceil(whole * 1000))
+
+
+NO_PRICES = PriceList()
+
 
 class PriceRow(Row, table=True):
     """A line of the price list. The tenant may be gone: what it used is still billed."""
@@ -110,7 +137,7 @@ class Prices:
     def current(self) -> PriceList:
         """The list that holds."""
         with self._store.transaction() as session:
-            return _read(session)
+            return current_prices(session)
 
     def set(
         self, currency: str | None, prices: Sequence[Price], *, expected_version: int | None = None
@@ -120,7 +147,8 @@ class Prices:
         Raises: InvalidValueError naming what is wrong; StaleVersionError if `expected_version` does not hold.
         """
         with self._store.change() as change:
-            before = _read(change.session)
+            before = current_prices(change.session)
+            change.prices_changed = True
             check_expected(expected_version, before.version, "the price list")
             _check(currency, prices)
             _check_tenants(change.session, {price.tenant for price in prices}, before)
@@ -136,6 +164,13 @@ class Prices:
             old, new = _audited(before, but=after), _audited(after, but=before)
             change.audit("prices.set", subject="prices", before=old, after=new)
         return before if change.is_needless else after
+
+
+def require_prices(session: Session, limits: Iterable[Limit]) -> None:
+    """Raises: InvalidValueError if one of these limits is of money, and nothing has a price."""
+    of_money = next((limit.name for limit in limits if limit.name in SPEND), None)
+    if of_money is not None and session.exec(select(PriceRow).limit(1)).first() is None:
+        raise InvalidValueError(of_money, f"{of_money} needs a price list first: pdmuxd price set")
 
 
 def amount(field: str, text: str) -> Decimal:
@@ -171,7 +206,8 @@ def _check_tenants(session: Session, wanted: set[str], before: PriceList) -> Non
         raise InvalidValueError("tenant", f"there is no tenant {name!a:.80}")
 
 
-def _read(session: Session) -> PriceList:
+def current_prices(session: Session) -> PriceList:
+    """The list that holds."""
     rows = session.exec(select(PriceRow).order_by(col(PriceRow.tenant), col(PriceRow.model))).all()
     changed = session.get(PriceListRow, 1)
     return PriceList(

@@ -9,6 +9,7 @@ from sqlalchemy import BigInteger
 from sqlmodel import Field
 
 from pdmuxd.controlplane.database.row import Row
+from pdmuxd.controlplane.tenants.limit_values import SPEND, LimitName
 
 WHOLE_TENANT = ""
 """In the place of a key's id."""
@@ -27,15 +28,19 @@ class TokenUseRow(Row, table=True):
     """Of the prompts, without those that were found in the prefix cache."""
     cached_tokens: int = Field(sa_type=BigInteger)
     output_tokens: int = Field(sa_type=BigInteger)
+    cost_nanos: int = Field(sa_type=BigInteger, sa_column_kwargs={"server_default": "0"})
+    """Billionths of the currency, by the prices that held when each answer ended."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tokens:
-    """Some use: prompt tokens that were computed, prompt tokens from the prefix cache, tokens produced."""
+    """Some use: prompt tokens that were computed, prompt tokens from the prefix cache, tokens produced; and
+    what they cost, in billionths of the currency."""
 
     input_tokens: int = 0
     cached_tokens: int = 0
     output_tokens: int = 0
+    cost_nanos: int = 0
 
     def plus(self, other: Tokens) -> Tokens:
         """Both together."""
@@ -43,6 +48,7 @@ class Tokens:
             input_tokens=self.input_tokens + other.input_tokens,
             cached_tokens=self.cached_tokens + other.cached_tokens,
             output_tokens=self.output_tokens + other.output_tokens,
+            cost_nanos=self.cost_nanos + other.cost_nanos,
         )
 
     def minus(self, other: Tokens) -> Tokens:
@@ -51,18 +57,23 @@ class Tokens:
             input_tokens=self.input_tokens - other.input_tokens,
             cached_tokens=self.cached_tokens - other.cached_tokens,
             output_tokens=self.output_tokens - other.output_tokens,
+            cost_nanos=self.cost_nanos - other.cost_nanos,
         )
 
     def beyond(self, other: Tokens) -> Tokens:
-        """By how much this is more, of each kind."""
+        """By how much this is more, of each kind of token."""
         return Tokens(
             input_tokens=max(0, self.input_tokens - other.input_tokens),
             cached_tokens=max(0, self.cached_tokens - other.cached_tokens),
             output_tokens=max(0, self.output_tokens - other.output_tokens),
         )
 
+    def counted_by(self, name: LimitName, *, count_cached: bool) -> int:
+        """What a budget counts: tokens, or money."""
+        return self.cost_nanos if name in SPEND else self.counted(count_cached=count_cached)
+
     def counted(self, *, count_cached: bool) -> int:
-        """What a budget counts."""
+        """What a budget of tokens counts."""
         return self.input_tokens + self.output_tokens + (self.cached_tokens if count_cached else 0)
 
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections import defaultdict
 from contextlib import AsyncExitStack
+from dataclasses import replace
 from datetime import UTC
 from itertools import count
 
@@ -14,6 +16,7 @@ from pdmuxd.controlplane.history.ledger import Ledger
 from pdmuxd.controlplane.services.control_plane import ControlPlane
 from pdmuxd.controlplane.services.limit_service import USE_AT_ONCE
 from pdmuxd.controlplane.services.limit_shares import LimitShares
+from pdmuxd.controlplane.tenants.prices import PriceList
 from pdmuxd.controlplane.tenants.token_use import WHOLE_TENANT, Tokens, UseOf
 from pdmuxd.daemon.gateway.limits.limiter import Limiter
 from pdmuxd.daemon.gateway.limits.shares import RENEW_S, Shares
@@ -39,24 +42,47 @@ def catch_up(control_plane: ControlPlane, ledger: Ledger) -> None:
 
     Budgets then count no less than usage, which is what clients saw. Only where no other process writes. What
     the use alone has stays: it counts answers whose records were lost, too. Of keys those with limits are
-    counted, as by the limiter.
+    counted, as by the limiter. Such tokens cost what they cost now; of several models of a day, the dearest.
     """
     limited = {key.key_id for key in control_plane.directory.keys.values() if key.limits}
     now = control_plane.store.clock().astimezone(UTC)
     midnight = now.replace(hour=0, minute=0, second=0, microsecond=0)
     counted: dict[UseOf, Tokens] = {}
-    for (tenant, since_ms, key_id), tokens in ledger.sums(start_s=int(midnight.timestamp())).items():
+    models: dict[UseOf, set[str]] = defaultdict(set)
+    for (tenant, since_ms, key_id, model), tokens in ledger.sums(start_s=int(midnight.timestamp())).items():
         known = control_plane.directory.tenants.get(tenant)
         if known is not None and known.since_ms == since_ms:
             for of in {WHOLE_TENANT, key_id} if key_id in limited else {WHOLE_TENANT}:
                 use = UseOf(tenant, of, now.date())
                 counted[use] = counted.get(use, Tokens()).plus(tokens)
+                models[use].add(model)
     stored = control_plane.limits.use_since(now.date())
     missing = {use: tokens.beyond(stored.get(use, Tokens())) for use, tokens in counted.items()}
-    missing = {use: tokens for use, tokens in missing.items() if tokens != Tokens()}
+    prices = control_plane.directory.prices
+    missing = {
+        use: max((_priced(prices, use.tenant, model, tokens) for model in models[use]), key=_cost)
+        for use, tokens in missing.items()
+        if tokens != Tokens()
+    }
     if missing:
         control_plane.limits.add_use(missing)
         log.info("use of tokens that was not stored is counted by the ledger", subjects=len(missing))
+
+
+def _priced(prices: PriceList, tenant: str, model: str, tokens: Tokens) -> Tokens:
+    """With what they cost now; nothing without a price."""
+    cost_nanos = prices.nanos(
+        tenant,
+        model,
+        input_tokens=tokens.input_tokens,
+        cached_tokens=tokens.cached_tokens,
+        output_tokens=tokens.output_tokens,
+    )
+    return replace(tokens, cost_nanos=cost_nanos or 0)
+
+
+def _cost(tokens: Tokens) -> int:
+    return tokens.cost_nanos
 
 
 class UseKeeper:

@@ -139,6 +139,7 @@ class Gateway:
         self._authenticator.directory = snapshot
         self.admission.expect(len(snapshot.tenants))
         self._limiter.use_tenants(snapshot.tenants)
+        self._limiter.use_prices(snapshot.prices)
         self._first_tokens.use_tenants(snapshot.tenants.values())
 
     def use_limits(self, limits: BodyLimits, times: EngineTimes) -> None:

@@ -87,6 +87,7 @@ class Metrics:
         self._prompt = counter("pdmuxd_prompt_tokens_total", registry)
         self._reused = counter("pdmuxd_reused_tokens_total", registry)
         self._output = counter("pdmuxd_output_tokens_total", registry)
+        self._cost = counter("pdmuxd_cost_total", registry)
         self._gap_histograms = GapHistograms()
         registry.register(self._gap_histograms)
 
@@ -172,6 +173,10 @@ class Metrics:
             self._gaps_met.labels(tenant).inc(record.tbt_gaps_met)
             self._gap_histograms.add(tenant, record.tbt_counts)
 
+    def cost(self, tenant: str, nanos: int) -> None:
+        """A tenant's answer has cost that many billionths of the currency."""
+        self._cost.labels(self.tenants.of(tenant)).inc(nanos / 1e9)
+
     def request_judged(self, judged: JudgedRequest) -> None:
         """Engine and gateway are done with a request: how its client saw it."""
         tenant = self.tenants.of(judged.record.tenant)
@@ -196,5 +201,5 @@ class Metrics:
             *(self._ttft_met, self._ttft_all, self._tbt_met, self._tbt_all, self._gaps_met, self._gaps),
             *(self._delivered_ttft, self._delivered_ttft_met, self._delivered_ttft_all),
             *(self._delivered_gaps_met, self._delivered_gaps, self._by_length_met, self._by_length_all),
-            *(self._prompt, self._reused, self._output),
+            *(self._prompt, self._reused, self._output, self._cost),
         )

@@ -179,6 +179,7 @@ GROUPS: dict[str, tuple[Definition, ...]] = {
         _counter("prompt_tokens", "Prompt tokens, reused ones included.", *T),
         _counter("reused_tokens", "Prompt tokens found in the prefix cache.", *T),
         _counter("output_tokens", "Tokens produced.", *T),
+        _counter("cost", "What tokens cost by the price list, in its currency, as budgets count it.", *T),
     ),
     "Of the engine": (
         _gauge("engine_state", "1 for the state in force.", "state"),

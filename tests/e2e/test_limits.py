@@ -6,6 +6,7 @@ import contextlib
 import signal
 import sqlite3
 import time
+from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 
 import httpx
@@ -103,6 +104,77 @@ def test_a_budget_is_passed_by_one_request_at_most_when_a_burst_follows_short_an
         assert 5000 <= spent <= 5000 + 500 + served[0]["prompt_tokens"]
     finally:
         daemon.stop()
+
+
+PRICES = {
+    "currency": "EUR",
+    "prices": [{"tenant": None, "model": None, "input": "500", "cached": "50", "output": "1000"}],
+}
+BUDGET_CENTS = 500
+
+
+def test_a_budget_of_money_is_passed_by_one_request_at_most_and_kept_over_a_kill(tmp_path):
+    """Three keys at once: bursts, batches, and streams that are cut off."""
+    if (left_s := seconds_to_midnight()) < 180:
+        time.sleep(left_s + 1)
+    with contextlib.ExitStack() as stack:
+        daemon = Daemon(tmp_path)
+        stack.callback(lambda: daemon.stop())
+        path = "/api/v1/tenants/default/limits"
+        budget = {"spend_cents_per_day": {"value": BUDGET_CENTS}}
+        early = daemon.admin("PATCH", path, json=budget)
+        assert (early.status_code, early.json()["errors"][0]["field"]) == (422, "spend_cents_per_day")
+        assert daemon.admin("PUT", "/api/v1/prices", json=PRICES).status_code == 200
+        assert daemon.admin("PATCH", path, json=budget).status_code == 200
+        issued = [daemon.admin("POST", "/api/v1/tenants/default/keys", json={}).json() for _ in range(2)]
+        keys = [daemon.key, *(one["secret"] for one in issued)]
+
+        def ask(number):
+            body = {"model": daemon.model, "prompt": "one two three", "ignore_eos": True, "max_tokens": 100}
+            if number % 3 == 1:
+                body |= {"prompt": ["one", "two", "three"], "max_tokens": 50}
+            headers = {"Authorization": f"Bearer {keys[number % len(keys)]}"}
+            with httpx.Client(base_url=daemon.data_url, headers=headers, timeout=60) as client:
+                if number % 4 == 2:
+                    with client.stream("POST", "/v1/completions", json=body | {"stream": True}) as answer:
+                        for _ in answer.iter_raw():
+                            break  # and leave
+                        return answer.status_code
+                return client.post("/v1/completions", json=body).status_code
+
+        with ThreadPoolExecutor(30) as pool:
+            statuses = Counter(pool.map(ask, range(240)))
+        wait_until(daemon.is_idle)
+        while refills(daemon):
+            pass
+        wait_until(daemon.is_idle)
+        spent = used(daemon, "spend_cents_per_day")
+        cost = daemon.metric('pdmuxd_cost_total{tenant="default"}')
+        print(f"{statuses}, {spent} of {BUDGET_CENTS} cents spent, {cost:.4f} EUR by the metric")
+        assert statuses[200] > 10
+        assert statuses[429] > 10
+        one_request = 3 * 50 * 0.1 + 4 * 13 * 0.05
+        assert BUDGET_CENTS <= spent <= BUDGET_CENTS + one_request
+        assert spent - 1 < cost * 100 <= spent
+        database = tmp_path / ".pdmuxd" / "pdmuxd.db"
+        wait_until(lambda: stored_nanos(database) == round(cost * 1e9))
+        daemon.signal(signal.SIGKILL)
+        daemon.wait()
+        daemon = Daemon(tmp_path, key=daemon.key)
+        assert used(daemon, "spend_cents_per_day") == spent
+        refused = complete(daemon)
+        assert refused.json()["error"]["code"] == "spend_cents_per_day"
+
+
+def refills(daemon):
+    """Serve one more where there is room; whether there was."""
+    return complete(daemon, max_tokens=100).status_code == 200
+
+
+def stored_nanos(database):
+    with contextlib.closing(sqlite3.connect(database)) as opened:
+        query = "SELECT coalesce(sum(cost_nanos), 0) FROM token_use WHERE key_id = ''"
+        return opened.execute(query).fetchone()[0]
 
 
 def test_no_edit_is_lost_when_there_are_a_thousand_a_minute(tmp_path):

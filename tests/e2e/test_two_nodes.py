@@ -1,8 +1,10 @@
 """Two daemons that share a control plane on PostgreSQL: what one changes holds on both."""
 
 import contextlib
+import random
 import signal
 import time
+from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 
 import httpx
@@ -99,6 +101,68 @@ def test_attainment_and_budgets_count_what_both_nodes_served(nodes):
     assert stored() == [200, 200]
     wait_until(lambda: stored() and requests_judged(one) == requests_judged(other) == 4, within_s=60)
     wait_until(lambda: tokens_used(one) == tokens_used(other) > 0, within_s=60)
+
+
+LIMIT_TOKENS, LIMIT_CENTS, MOST = 5000, 450, 400
+CENT_A_TOKEN = {"tenant": None, "model": None, "input": "1000", "cached": "1000", "output": "1000"}
+"""In euros for a million: ten tokens are a cent."""
+
+
+def attack(node, keys, seed):
+    """Short answers first, then a burst of single answers, batches and cut streams; what came of each."""
+    chance = random.Random(seed)
+
+    def ask_for(kind, max_tokens):
+        body = {"model": node.model, "prompt": "one two", "max_tokens": max_tokens, "ignore_eos": True}
+        headers = {"Authorization": f"Bearer {chance.choice(keys)}"}
+        with httpx.Client(base_url=node.data_url, headers=headers, timeout=PATIENCE_S) as client:
+            if kind == "cut":
+                with client.stream("POST", "/v1/completions", json=body | {"stream": True}) as answer:
+                    next(answer.iter_raw(), None)
+                    return answer.status_code
+            if kind == "batch":
+                body |= {"prompt": ["one two"] * 4, "max_tokens": max_tokens // 4}
+            return client.post("/v1/completions", json=body).status_code
+
+    kinds = [chance.choice(["one", "batch", "cut"]) for _ in range(150)]
+    statuses = [ask_for("one", 1) for _ in range(20)]
+    with ThreadPoolExecutor(30) as pool:
+        return statuses + list(pool.map(lambda kind: ask_for(kind, MOST), kinds))
+
+
+@pytest.mark.slow
+def test_a_budget_is_passed_by_one_request_a_node_when_both_are_attacked_at_once(nodes):
+    one, other = nodes
+    one.admin("POST", "/api/v1/tenants", json={"name": "chat", "max_in_flight": 1000})
+    keys = [one.admin("POST", "/api/v1/tenants/chat/keys", json={}).json()["secret"] for _ in range(3)]
+    prices = {"currency": "EUR", "prices": [CENT_A_TOKEN]}
+    assert one.admin("PUT", "/api/v1/prices", json=prices).status_code == 200
+    limits = {
+        "tokens_per_day": {"value": LIMIT_TOKENS},
+        "spend_cents_per_month": {"value": LIMIT_CENTS},
+    }
+    assert one.admin("PATCH", "/api/v1/tenants/chat/limits", json=limits).status_code == 200
+    wait_until(lambda: ask(other, keys[-1]) == 200)
+    wait_until(lambda: used_by(other, "spend_cents_per_month") is not None)
+    with ThreadPoolExecutor(2) as pool:
+        attacks = [pool.submit(attack, node, keys, seed) for seed, node in enumerate(nodes)]
+        came = Counter(status for attacked in attacks for status in attacked.result())
+    for node in nodes:
+        wait_until(node.is_idle)
+    cents = sum(node.metric('pdmuxd_cost_total{tenant="chat"}') * 100 for node in nodes)
+    wait_until(lambda: used_by(one, "tokens_per_day") == used_by(other, "tokens_per_day"), within_s=60)
+    tokens = used_by(one, "tokens_per_day")
+    print(f"{dict(came)}; {tokens} of {LIMIT_TOKENS} tokens, {cents:.1f} of {LIMIT_CENTS} cents")
+    assert came[200] > 10
+    assert came[429] > 10
+    prompt = 4 * 8  # of four prompts, bytes
+    assert LIMIT_CENTS * 0.7 < cents <= LIMIT_CENTS + 2 * (MOST + prompt) / 10
+    assert tokens <= LIMIT_TOKENS + 2 * (MOST + prompt)
+
+
+def used_by(node, name):
+    limits = node.admin("GET", "/api/v1/tenants/chat/limits").json()["limits"]
+    return next((one["used"] for one in limits if one["name"] == name), None)
 
 
 def test_a_node_says_so_serves_on_and_stops_while_its_database_hangs(tmp_path, server):

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from decimal import Decimal
 
 from telemetry_feeds import request_record
 
 from pdmuxd.controlplane.tenants.limit_values import Limit
+from pdmuxd.controlplane.tenants.prices import Price, PriceList
 from pdmuxd.engine.link.messages import RequestRecord
 
 START = datetime(2026, 1, 31, 12, tzinfo=UTC)
@@ -31,6 +33,12 @@ def limits(**given) -> tuple[Limit, ...]:
         else Limit(name=name, value=value)
         for name, value in given.items()
     )
+
+
+DEAR = PriceList(
+    currency="EUR", prices=(Price(input=Decimal(500), cached=Decimal(50), output=Decimal(1000)),)
+)
+"""A hundredth for twenty prompt tokens, for two hundred cached ones, and for ten that are produced."""
 
 
 def record(rid: str, *, new=100, cached=0, output=50, tenant="chat") -> RequestRecord:

@@ -16,14 +16,15 @@ from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime
 
 from pdmuxd.controlplane.services.limit_shares import Account
-from pdmuxd.controlplane.tenants.limit_values import BOUNDS, NAMES, Limit, LimitName
+from pdmuxd.controlplane.tenants.limit_values import BOUNDS, NAMES, SPEND, Limit, LimitName
+from pdmuxd.controlplane.tenants.prices import MODEL_MAX, NANOS_PER_CENT, NO_PRICES, PriceList
 from pdmuxd.controlplane.tenants.records import Identity, TenantRecord
 from pdmuxd.controlplane.tenants.token_use import WHOLE_TENANT, Tokens, UseOf
-from pdmuxd.daemon.gateway.limits.meter import Block, Meter, Need
-from pdmuxd.daemon.gateway.limits.refusals import change_of, longest_wait_s, refusal
+from pdmuxd.daemon.gateway.limits.meter import BUDGETS, Block, Meter, Need
+from pdmuxd.daemon.gateway.limits.refusals import change_of, longest_wait_s, refusal, shown
 from pdmuxd.daemon.gateway.limits.shares import Shares, name_of, period_of
 from pdmuxd.engine.core.errors import RequestError
-from pdmuxd.engine.link.messages import RequestRecord
+from pdmuxd.engine.link.messages import Hello, RequestRecord
 
 Counts = tuple[tuple[Meter, tuple[Limit, ...]], ...]
 """What counts for a request, and the limits of each."""
@@ -69,6 +70,11 @@ class Limiter:
         self._records: Mapping[str, TenantRecord] = {}
         self._open: dict[str, _Open] = {}
         self._unsaved: dict[UseOf, Tokens] = {}
+        self._prices = NO_PRICES
+        self.model = ""
+        """What is served, by whose prices tokens cost."""
+        self.on_cost: Callable[[str, int], None] = lambda _tenant, _nanos: None
+        """Told what a tenant's answer has cost, in billionths of the currency."""
         self.shares: Shares | None = None
         """Where other nodes may share the limits."""
 
@@ -77,8 +83,9 @@ class Limiter:
     def enter_now(self, rid: str, identity: Identity, need: Need) -> bool:
         """Let a request in if no limit is against it; False if it has to wait for its turn.
 
-        Raises: RequestError 429 saying which limit refuses it.
+        Raises: RequestError 429 saying which limit refuses it; 503 if it is of money and nothing has a price.
         """
+        self._price(identity, need)
         counts = self._counts(identity)
         block = self._block(identity, need, counts)
         if block is not None and block.limit.action == "refuse" and not self._may_grow(block):
@@ -91,8 +98,9 @@ class Limiter:
     async def enter(self, rid: str, identity: Identity, need: Need) -> None:
         """Let a request in when its turn has come: first come, first served, of each key and each tenant.
 
-        Raises: RequestError 429 if a limit refuses it, or its longest wait is over.
+        Raises: RequestError 429 if a limit refuses it, or its longest wait is over; 503 as `enter_now`.
         """
+        self._price(identity, need)
         counts = self._counts(identity)
         waited_for: Block | None = None
         wait_s = longest_wait_s(identity)
@@ -137,13 +145,21 @@ class Limiter:
         else:
             self._close(rid)
 
+    def on_hello(self, hello: Hello) -> None:
+        """An engine introduced itself: from now on its model is served."""
+        self.model = hello.model[:MODEL_MAX]
+
     def on_request(self, record: RequestRecord) -> None:
         """The engine has told what an answer used."""
-        tokens = Tokens(
-            input_tokens=record.new_tokens,
-            cached_tokens=record.reused_tokens,
-            output_tokens=record.output_tokens,
-        )
+        kinds = {
+            "input_tokens": record.new_tokens,
+            "cached_tokens": record.reused_tokens,
+            "output_tokens": record.output_tokens,
+        }
+        cost_nanos = self._prices.nanos(record.tenant, self.model, **kinds) or 0
+        tokens = Tokens(**kinds, cost_nanos=cost_nanos)
+        if cost_nanos and record.tenant in self._records:
+            self.on_cost(record.tenant, cost_nanos)
         rid = record.request_id
         # A request of several prompts is several requests in the engine, numbered behind its id.
         rid = rid if rid in self._open else rid.rpartition("_")[0]
@@ -163,6 +179,10 @@ class Limiter:
         self._records = tenants
         for gone in self._tenants.keys() - tenants.keys():
             del self._tenants[gone]
+
+    def use_prices(self, prices: PriceList) -> None:
+        """From now on tokens cost that."""
+        self._prices = prices
 
     def load(self, uses: Mapping[UseOf, Tokens]) -> None:
         """Count what was used before this start of the daemon."""
@@ -210,7 +230,7 @@ class Limiter:
             return {name: 0 for name in NAMES if name not in BOUNDS}
         now_s, today = self._clock(), self._wall().date()
         return {
-            name: meter.used(name, count_cached=count_cached, now_s=now_s, today=today)
+            name: shown(name, meter.used(name, count_cached=count_cached, now_s=now_s, today=today))
             for name in NAMES
             if name not in BOUNDS
         }
@@ -229,9 +249,26 @@ class Limiter:
 
     def _counts(self, identity: Identity) -> Counts:
         """Of the key, if it has limits, and of the tenant."""
-        of_tenant = self._tenant(identity.name), identity.tenant.limits
+        of_tenant = self._tenant(identity.name), _in_nanos(identity.tenant.limits)
         key = identity.key
-        return ((self._key(key.key_id), key.limits), of_tenant) if key.limits else (of_tenant,)
+        if not key.limits:
+            return (of_tenant,)
+        return (self._key(key.key_id), _in_nanos(key.limits)), of_tenant
+
+    def _price(self, identity: Identity, need: Need) -> None:
+        """Say what a request may cost. Raises: RequestError 503 if a limit of money holds without a price."""
+        cost_nanos = self._prices.most_nanos(
+            identity.name, self.model, input_tokens=need.input_tokens, output_tokens=need.output_tokens
+        )
+        need.cost_nanos = cost_nanos or 0
+        of_money = [one.name for one in (*identity.key.limits, *identity.tenant.limits) if one.name in SPEND]
+        if cost_nanos is None and of_money:
+            raise RequestError(
+                f"{of_money[0]} holds for this request, and model {self.model} has no price; the operator of "
+                "this node has to set one",
+                status=503,
+                code="no_price",
+            )
 
     def _block(self, identity: Identity, need: Need, counts: Counts) -> Block | None:
         if not identity.key.limits and not identity.tenant.limits:
@@ -283,12 +320,12 @@ class Limiter:
             return 0
         count_cached = identity.tenant.count_cached_tokens
         spent = meter.spent(name, count_cached=count_cached, now_s=self._clock(), today=today)
-        return spent - self._not_stored(meter, identity, first, today)
+        return spent - self._not_stored(meter, name, identity, first, today)
 
-    def _not_stored(self, meter: Meter, identity: Identity, first: date, today: date) -> int:
+    def _not_stored(self, meter: Meter, name: LimitName, identity: Identity, first: date, today: date) -> int:
         key_id = WHOLE_TENANT if meter is self._tenants.get(identity.name) else identity.key.key_id
         return sum(
-            tokens.counted(count_cached=identity.tenant.count_cached_tokens)
+            tokens.counted_by(name, count_cached=identity.tenant.count_cached_tokens)
             for use, tokens in self._unsaved.items()
             if (use.tenant, use.key_id) == (identity.name, key_id) and first <= use.day <= today
         )
@@ -320,6 +357,7 @@ class Limiter:
             key_id=WHOLE_TENANT if is_tenants else identity.key.key_id,
             first_day=first,
             count_cached=count_cached,
+            is_money=name in SPEND,
         )
         return await shares.grow(account, needed=held() + block.wanted, held=held)
 
@@ -329,24 +367,27 @@ class Limiter:
         for use, tokens in unsaved.items() if self.shares is not None else ():
             record = self._records.get(use.tenant)
             subject = f"tenant {use.tenant}" if use.key_id == WHOLE_TENANT else f"key {use.key_id}"
-            counted = tokens.counted(count_cached=record is not None and record.count_cached_tokens)
-            if self.shares is not None and counted:
-                spent += self.shares.spend(subject, use.day, counted)
+            count_cached = record is not None and record.count_cached_tokens
+            amounts = {name: tokens.counted_by(name, count_cached=count_cached) for name in BUDGETS}
+            if self.shares is not None:
+                spent += self.shares.spend(subject, use.day, amounts)
         return spent
 
-    def _settle(self, request: _Open, answers: int) -> tuple[int, int]:
-        """Give back the input and output tokens that were reserved for so many answers."""
+    def _settle(self, request: _Open, answers: int) -> Tokens:
+        """Give back what was reserved for so many answers."""
         need = request.need
+        cost_nanos = need.cost_nanos * answers // request.answers
         inputs = need.input_tokens * answers // request.answers
         outputs = need.output_tokens * answers // request.answers
         request.answers -= answers
         need.input_tokens -= inputs
         need.output_tokens -= outputs
+        need.cost_nanos -= cost_nanos
         for meter in request.meters:
-            meter.release(input_tokens=inputs, output_tokens=outputs)
+            meter.release(input_tokens=inputs, output_tokens=outputs, cost_nanos=cost_nanos)
             if not request.answers:
                 meter.forget(need)
-        return inputs, outputs
+        return Tokens(input_tokens=inputs, output_tokens=outputs, cost_nanos=cost_nanos)
 
     def _close(self, rid: str) -> None:
         request = self._open.pop(rid)
@@ -360,8 +401,7 @@ class Limiter:
             return
         # Several choices of one prompt get ids of their own in SGLang: their tenant is known, not their key.
         tenant_has_counted = request.need.places > 1
-        inputs, outputs = self._settle(request, request.answers)
-        tokens = Tokens(input_tokens=inputs, output_tokens=outputs)
+        tokens = self._settle(request, request.answers)
         self._use(
             request.identity.name, request.identity.key.key_id, tokens, of_tenant=not tenant_has_counted
         )
@@ -378,3 +418,13 @@ class Limiter:
         for whose, meter in counted:
             meter.use(tokens, count_cached=record.count_cached_tokens, now_s=now_s, today=today)
             self.give_back({UseOf(tenant, whose, today): tokens})
+
+
+def _in_nanos(limits: tuple[Limit, ...]) -> tuple[Limit, ...]:
+    """Those of money in billionths of the currency, as they are counted."""
+    if not any(limit.name in SPEND for limit in limits):
+        return limits
+    return tuple(
+        replace(limit, value=limit.value * NANOS_PER_CENT) if limit.name in SPEND else limit
+        for limit in limits
+    )

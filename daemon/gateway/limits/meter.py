@@ -23,9 +23,13 @@ CONCURRENCY_RETRY_S = 1.0
 _WINDOWS: frozenset[LimitName] = frozenset(
     ("requests_per_min", "input_tokens_per_min", "output_tokens_per_min")
 )
-TOKEN_LIMITS: frozenset[LimitName] = frozenset(
-    ("input_tokens_per_min", "output_tokens_per_min", "tokens_per_day", "tokens_per_month")
+BUDGETS: tuple[LimitName, ...] = (
+    *("tokens_per_day", "tokens_per_month"),
+    *("spend_cents_per_day", "spend_cents_per_month"),
 )
+RESERVED: frozenset[LimitName] = frozenset(("input_tokens_per_min", "output_tokens_per_min", *BUDGETS))
+"""Limits of what a request uses, which is known at its end. Those of money are counted in billionths of the
+currency here."""
 _DAYS_KEPT, _MONTHS_KEPT = 64, 3
 """Kept longer than any budget looks back: the wall clock may be set back into the last month and forward
 again."""
@@ -39,6 +43,8 @@ class Need:
     """Answers."""
     input_tokens: int = 0
     output_tokens: int = 0
+    cost_nanos: int = 0
+    """What these tokens cost at most."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,7 +56,7 @@ class Block:
     """`tenant NAME` or `key ID`."""
     used: int
     reserved: int
-    """For requests in flight, tokens."""
+    """For requests in flight."""
     wanted: int
     """How much of the limit the request may use."""
     retry_s: float
@@ -63,8 +69,8 @@ class Meter:
 
     # There is one for each tenant and key: what few of them need is made when it is needed.
     __slots__ = (
-        *("_changed", "_days", "_months", "_overdrafts", "_places", "_reserved_input", "_reserved_output"),
-        *("_turn", "_windows", "of"),
+        *("_changed", "_days", "_months", "_overdrafts", "_places", "_reserved_cost", "_reserved_input"),
+        *("_reserved_output", "_turn", "_windows", "of"),
     )
 
     def __init__(self, of: str) -> None:
@@ -74,6 +80,7 @@ class Meter:
         self._places = 0
         self._reserved_input = 0
         self._reserved_output = 0
+        self._reserved_cost = 0
         self._overdrafts: dict[LimitName, Need] = {}
         """By limit, the one request in flight that may get past it: what it reserves keeps out no other."""
         self._windows: dict[LimitName, SlidingWindow] = {}
@@ -105,13 +112,14 @@ class Meter:
     ) -> None:
         """Count a request that begins."""
         for limit in limits:
-            if limit.name in TOKEN_LIMITS:
+            if limit.name in RESERVED:
                 taken = self._taken(limit.name, count_cached=count_cached, now_s=now_s, today=today)
                 if taken + _wanted(limit.name, need) > limit.value:
                     self._overdrafts[limit.name] = need
         self._places += need.places
         self._reserved_input += need.input_tokens
         self._reserved_output += need.output_tokens
+        self._reserved_cost += need.cost_nanos
         for limit in limits:
             if limit.name in _WINDOWS and limit.name not in self._windows:
                 self._windows[limit.name] = SlidingWindow()
@@ -125,11 +133,14 @@ class Meter:
         if self._changed is not None:
             self._changed.set()
 
-    def release(self, *, places: int = 0, input_tokens: int = 0, output_tokens: int = 0) -> None:
+    def release(
+        self, *, places: int = 0, input_tokens: int = 0, output_tokens: int = 0, cost_nanos: int = 0
+    ) -> None:
         """Give back what `take` counted: the request is over, or its use is known."""
         self._places -= places
         self._reserved_input -= input_tokens
         self._reserved_output -= output_tokens
+        self._reserved_cost -= cost_nanos
         if self._changed is not None:
             self._changed.set()
 
@@ -169,14 +180,14 @@ class Meter:
         match name:
             case "concurrency":
                 return self._places
-            case "tokens_per_day":
+            case "tokens_per_day" | "spend_cents_per_day":
                 tokens = self._days.get(today)
-            case "tokens_per_month":
+            case "tokens_per_month" | "spend_cents_per_month":
                 tokens = self._months.get(today.replace(day=1))
             case _:
                 window = self._windows.get(name)
                 return 0 if window is None else window.total(now_s)
-        return 0 if tokens is None else tokens.counted(count_cached=count_cached)
+        return 0 if tokens is None else tokens.counted_by(name, count_cached=count_cached)
 
     def _taken(self, name: LimitName, *, count_cached: bool, now_s: float, today: date) -> int:
         """What no other request may use: what was used, and what is reserved but for the overdraft."""
@@ -218,7 +229,7 @@ class Meter:
 
     def _may_overdraw(self, limit: Limit, taken: int) -> bool:
         """Whether a request may be let in that may get past a limit."""
-        if limit.name in TOKEN_LIMITS:
+        if limit.name in RESERVED:
             return taken < limit.value and limit.name not in self._overdrafts
         return not taken and limit.value > 0
 
@@ -230,18 +241,20 @@ class Meter:
                 return self._reserved_output
             case "tokens_per_day" | "tokens_per_month":
                 return self._reserved_input + self._reserved_output
+            case "spend_cents_per_day" | "spend_cents_per_month":
+                return self._reserved_cost
             case _:
                 return 0
 
     def _retry_s(self, limit: Limit, spent: int, *, now_s: float, now: datetime) -> float:
         """Seconds until there may be room: until requests in flight end, if less than the limit was used;
         else until enough of that is over."""
-        if limit.name == "concurrency" or (limit.name in TOKEN_LIMITS and spent < limit.value):
+        if limit.name == "concurrency" or (limit.name in RESERVED and spent < limit.value):
             return CONCURRENCY_RETRY_S
         midnight = datetime(now.year, now.month, now.day, tzinfo=UTC) + timedelta(days=1)
-        if limit.name == "tokens_per_day":
+        if limit.name in ("tokens_per_day", "spend_cents_per_day"):
             return (midnight - now).total_seconds()
-        if limit.name == "tokens_per_month":
+        if limit.name in BUDGETS:
             while midnight.day != 1:
                 midnight += timedelta(days=1)
             return (midnight - now).total_seconds()
@@ -261,5 +274,7 @@ def _wanted(name: LimitName, need: Need) -> int:
             return need.input_tokens
         case "output_tokens_per_min":
             return need.output_tokens
+        case "spend_cents_per_day" | "spend_cents_per_month":
+            return need.cost_nanos
         case _:
             return need.input_tokens + need.output_tokens

@@ -6,8 +6,10 @@ import asyncio
 import contextlib
 import math
 
+from pdmuxd.controlplane.tenants.limit_values import SPEND, LimitName
+from pdmuxd.controlplane.tenants.prices import NANOS_PER_CENT
 from pdmuxd.controlplane.tenants.records import Identity
-from pdmuxd.daemon.gateway.limits.meter import TOKEN_LIMITS, Block
+from pdmuxd.daemon.gateway.limits.meter import RESERVED, Block
 from pdmuxd.engine.core.errors import RequestError
 
 DEFAULT_WAIT_S = 30.0
@@ -28,29 +30,36 @@ def key_wait_s(identity: Identity) -> list[float]:
 
 def refusal(block: Block, *, waited_s: float | None = None) -> RequestError:
     """The answer to a request that a limit keeps out: which limit, its value, what is used, when to retry."""
-    limit, retry_after_s = block.limit, max(1, math.ceil(block.retry_s))
+    name, retry_after_s = block.limit.name, max(1, math.ceil(block.retry_s))
+    value, used, reserved, wanted = (
+        shown(name, amount) for amount in (block.limit.value, block.used, block.reserved, block.wanted)
+    )
     more = ""
-    if limit.name in TOKEN_LIMITS:
-        more = f" and {block.reserved} reserved for requests in flight; this one may use {block.wanted}"
+    if name in RESERVED:
+        more = f" and {reserved} reserved for requests in flight; this one may use {wanted}"
     waited = "" if waited_s is None else f"; it waited {waited_s:g} s for its turn"
     return RequestError(
-        f"{limit.name} of {block.of} is {limit.value}, and {block.used} are used{more}{waited}; "
-        f"try again in {retry_after_s} s",
+        f"{name} of {block.of} is {value}, and {used} are used{more}{waited}; try again in {retry_after_s} s",
         status=429,
-        code=limit.name,
+        code=name,
         retry_after_s=retry_after_s,
         details={
             "limit": {
-                "name": limit.name,
+                "name": name,
                 "of": block.of,
-                "value": limit.value,
-                "used": block.used,
-                "reserved": block.reserved,
-                "may_use": block.wanted,
+                "value": value,
+                "used": used,
+                "reserved": reserved,
+                "may_use": wanted,
                 "retry_after_s": retry_after_s,
             }
         },
     )
+
+
+def shown(name: LimitName, amount: int) -> int:
+    """As users read it: of money cents, rounded up, for what is counted in billionths."""
+    return -(-amount // NANOS_PER_CENT) if name in SPEND else amount
 
 
 async def change_of(block: Block, *, at_most_s: float | None = None) -> None:

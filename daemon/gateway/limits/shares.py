@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from datetime import date
 
@@ -44,9 +44,9 @@ class _Share:
 
 def period_of(name: LimitName, today: date) -> date | None:
     """The first day of a budget's period; None for other limits."""
-    if name == "tokens_per_day":
+    if name.endswith("_per_day"):
         return today
-    return today.replace(day=1) if name == "tokens_per_month" else None
+    return today.replace(day=1) if name.endswith("_per_month") else None
 
 
 def name_of(name: LimitName, first: date | None) -> str:
@@ -121,10 +121,10 @@ class Shares:
         if kept:
             await asyncio.to_thread(self._store.renew, kept)
 
-    def spend(self, subject: str, day: date, amount: int) -> list[tuple[str, str, int]]:
+    def spend(self, subject: str, day: date, amounts: Mapping[LimitName, int]) -> list[tuple[str, str, int]]:
         """Use of a day is about to be stored: shares of its budgets become smaller; by how much each."""
         spent = []
-        for name in ("tokens_per_day", "tokens_per_month"):
+        for name, amount in amounts.items():
             key = subject, name_of(name, period_of(name, day))
             if (share := self._shares.get(key)) is not None:
                 by = min(amount, share.amount)

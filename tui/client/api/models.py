@@ -649,6 +649,8 @@ class LimitInForce(TypedDict):
         "output_tokens_per_min",
         "tokens_per_day",
         "tokens_per_month",
+        "spend_cents_per_day",
+        "spend_cents_per_month",
         "max_output_tokens",
         "max_wait_ms",
     ]
@@ -683,6 +685,8 @@ class LimitsPatch(TypedDict):
     output_tokens_per_min: NotRequired[LimitIn | None]
     tokens_per_day: NotRequired[LimitIn | None]
     tokens_per_month: NotRequired[LimitIn | None]
+    spend_cents_per_day: NotRequired[LimitIn | None]
+    spend_cents_per_month: NotRequired[LimitIn | None]
     max_output_tokens: NotRequired[LimitIn | None]
     max_wait_ms: NotRequired[LimitIn | None]
 

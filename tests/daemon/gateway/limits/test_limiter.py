@@ -5,7 +5,9 @@ import contextlib
 from datetime import UTC, date, datetime
 
 import pytest
+from limited_tenant import DEAR
 
+from pdmuxd.controlplane.tenants.prices import NANOS_PER_CENT
 from pdmuxd.controlplane.tenants.token_use import WHOLE_TENANT, Tokens, UseOf
 from pdmuxd.daemon.gateway.limits.limiter import Limiter
 from pdmuxd.daemon.gateway.limits.meter import Need
@@ -241,3 +243,37 @@ async def test_nothing_is_left_of_a_tenant_when_it_is_deleted(rig):
     rig.limiter.use_tenants({})
     rig.end(rid)
     assert rig.limiter.take_unsaved() == {}
+
+
+async def test_a_budget_of_money_reserves_what_a_request_may_cost_and_counts_what_it_did(rig):
+    told = []
+    rig.limiter.on_cost = lambda tenant, nanos: told.append((tenant, nanos))
+    rig.limiter.use_prices(DEAR)
+    rig.use(spend_cents_per_day=100)
+    first = rig.enter(size=200, most=500)
+    assert rig.limiter.of_tenant("chat")["spend_cents_per_day"] == 10 + 50
+    error = refused(rig, size=200, most=500) if rig.enter(size=1000, most=400) else None
+    assert (error.code, error.details["limit"]["value"]) == ("spend_cents_per_day", 100)
+    assert error.details["limit"] | {"used": 0, "reserved": 150, "may_use": 60} == error.details["limit"]
+    rig.end(first, new=100, cached=100, output=245)
+    assert told == [("chat", 30 * NANOS_PER_CENT)]
+    assert rig.limiter.of_tenant("chat")["spend_cents_per_day"] == 90 + 30
+    use = UseOf("chat", WHOLE_TENANT, date(2026, 1, 31))
+    assert rig.limiter.take_unsaved()[use].cost_nanos == 30 * NANOS_PER_CENT
+
+
+async def test_a_budget_of_money_refuses_when_the_model_has_no_price(rig):
+    rig.use(spend_cents_per_month=100)
+    with pytest.raises(RequestError, match="has no price") as caught:
+        rig.enter()
+    assert (caught.value.status, caught.value.code) == (503, "no_price")
+    rig.limiter.use_prices(DEAR)
+    rig.enter()
+
+
+async def test_a_key_has_a_budget_of_money_of_its_own(rig):
+    rig.limiter.use_prices(DEAR)
+    identity = rig.identity(spend_cents_per_month=10)
+    rig.end(rig.enter(identity=identity, size=0, most=100), new=0, output=100)
+    assert refused(rig, identity=identity, size=0, most=1).code == "spend_cents_per_month"
+    rig.enter(identity=rig.identity("key_b"))

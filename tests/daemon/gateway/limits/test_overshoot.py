@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
-from limited_tenant import Clock, limits, record
+from limited_tenant import DEAR, Clock, limits, record
 
 from pdmuxd.controlplane.tenants.records import Identity, KeyRecord, TenantRecord
 from pdmuxd.daemon.gateway.limits import limiter as limiters
@@ -22,8 +22,13 @@ from pdmuxd.daemon.gateway.limits.meter import Need
 from pdmuxd.engine.core.errors import RequestError
 from pdmuxd.engine.core.slo import DEFAULT_SLO
 
-OF_TENANT = {"output_tokens_per_min": 1000, "input_tokens_per_min": 3000, "tokens_per_day": 5000}
-OF_KEY = {"output_tokens_per_min": 400, "tokens_per_day": 2000}
+OF_TENANT = {
+    "output_tokens_per_min": 1000,
+    "input_tokens_per_min": 3000,
+    "tokens_per_day": 5000,
+    "spend_cents_per_day": 300,
+}
+OF_KEY = {"output_tokens_per_min": 400, "tokens_per_day": 2000, "spend_cents_per_month": 120}
 KEYS = ("key_a", "key_b")
 
 
@@ -37,9 +42,11 @@ class Sent:
     used: list[tuple[float, int, int]] = field(default_factory=list)
     """When the use of an answer was known, its prompt tokens, its output tokens."""
 
-    def amount(self, limit: str, since_s: float) -> int:
+    def amount(self, limit: str, since_s: float) -> float:
         known = [each for each in self.used if each[0] > since_s]
         prompts, outputs = sum(each[1] for each in known), sum(each[2] for each in known)
+        if limit.startswith("spend"):
+            return prompts / 20 + outputs / 10
         return {"output_tokens_per_min": outputs, "input_tokens_per_min": prompts}.get(
             limit, prompts + outputs
         )
@@ -70,6 +77,7 @@ class RedTeam(RuleBasedStateMachine):
         )
         self.of_key = OF_KEY if are_keys_limited else {}
         self.limiter.use_tenants({"chat": tenant})
+        self.limiter.use_prices(DEAR)
         self.identities = {
             key: Identity(
                 tenant=tenant,

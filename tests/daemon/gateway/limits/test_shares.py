@@ -11,7 +11,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from limited_tenant import record
+from limited_tenant import DEAR, record
 from postgres_server import PostgresServer, find_programs
 from stores import opened
 
@@ -34,6 +34,7 @@ LIMITS: dict[LimitName, int] = {
     "output_tokens_per_min": 5000,
     "tokens_per_day": 12_000,
     "concurrency": 20,
+    "spend_cents_per_month": 900,
 }
 
 
@@ -42,7 +43,7 @@ class Database:
 
     def __init__(self) -> None:
         self.amounts: dict[tuple[str, str], dict[int, int]] = {}
-        self.spent = 0
+        self.spent = Tokens()
         self.is_away = False
         self.questions = 0
 
@@ -52,7 +53,8 @@ class Database:
             self.questions += 1
             held = self.amounts.setdefault((account.subject, account.name), {})
             others = sum(amount for each, amount in held.items() if each != node)
-            spent = 0 if account.first_day is None else self.spent
+            spent = self.spent.cost_nanos if account.is_money else self.spent.counted(count_cached=False)
+            spent = 0 if account.first_day is None else spent
             held[node] = max(0, min(wanted, account.value - others - spent))
             return held[node]
 
@@ -72,7 +74,8 @@ class Database:
         unsaved = limiter.take_unsaved()
         for subject, name, amount in limiter.take_spent(unsaved):
             self.amounts[subject, name][node] -= amount
-        self.spent += sum(tokens.counted(count_cached=False) for tokens in unsaved.values())
+        for tokens in unsaved.values():
+            self.spent = self.spent.plus(tokens)
 
 
 class Node:
@@ -117,6 +120,7 @@ def three(now_s: list[float], identity: Identity) -> tuple[Database, list[Node]]
     nodes = [Node(number, database, now_s) for number in range(3)]
     for node in nodes:
         node.limiter.use_tenants({"chat": identity.tenant})
+        node.limiter.use_prices(DEAR)
     return database, nodes
 
 
@@ -149,6 +153,8 @@ async def test_no_limit_is_passed_by_more_than_one_request_on_each_node(seed: in
         assert in_window <= LIMITS["output_tokens_per_min"] + len(nodes) * largest
         in_all = sum(tokens for _, tokens in used) + 10 * len(used)
         assert in_all <= LIMITS["tokens_per_day"] + len(nodes) * (largest + 10)
+        in_cents = sum(tokens for _, tokens in used) / 10 + 10 * len(used) / 20
+        assert in_cents <= LIMITS["spend_cents_per_month"] + len(nodes) * (largest / 10 + 1)
     assert let_in
 
 
