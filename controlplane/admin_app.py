@@ -208,6 +208,16 @@ def build_admin_app(
     return app
 
 
+def prepare_routes(app: FastAPI) -> None:
+    """Have the framework put its routes together now.
+
+    It would at the first call, which kept the loop that serves all streams for 0.24 s (2026-11-26).
+    """
+    scope = {"type": "http", "method": "GET", "path": f"{PREFIX}/-", "root_path": "", "headers": []}
+    for route in app.router.routes:
+        route.matches(scope)
+
+
 def _complete_document(app: FastAPI) -> None:
     """Say in the OpenAPI document what the framework does not know.
 

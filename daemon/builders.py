@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from pdmuxd.controlplane.admin_app import build_admin_app
+from pdmuxd.controlplane.admin_app import build_admin_app, prepare_routes
 from pdmuxd.controlplane.history.history import History
 from pdmuxd.controlplane.outlook.tbt_cap_rules import KnownCosts
 from pdmuxd.controlplane.services.control_plane import ControlPlane
@@ -394,7 +394,7 @@ def build_admin(
     engine_log: Path,
 ) -> Callable[..., Any]:
     """The admin plane's application, without the guard in front of it."""
-    return build_admin_app(
+    app = build_admin_app(
         control_plane,
         engine_status=supervisor.status,
         admin_token_sha256=digest(admin_token),
@@ -421,3 +421,5 @@ def build_admin(
             lambda: degraded(telemetry.alarms),
         ),
     )
+    prepare_routes(app)
+    return app

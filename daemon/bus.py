@@ -12,7 +12,9 @@ from typing import Any, TypeVar
 
 from pdmuxd.controlplane.node.engine_status import EngineState
 from pdmuxd.controlplane.services.directory import DirectorySnapshot
+from pdmuxd.controlplane.telemetry.directory_change import DirectoryChange
 from pdmuxd.daemon.supervisor.address import EngineAddress
+from pdmuxd.engine.link.messages import EngineSettings
 
 EventT = TypeVar("EventT")
 
@@ -46,9 +48,14 @@ class EngineStateChanged:
 
 @dataclass(frozen=True, slots=True)
 class DirectoryChanged:
-    """Tenants, keys, targets or the profile in force are now those of `snapshot`."""
+    """Tenants, keys, targets or the profile in force are now those of `snapshot`.
+
+    The others are what follows from it, where the thread that made the change has worked it out.
+    """
 
     snapshot: DirectorySnapshot
+    change: DirectoryChange | None = None
+    settings: EngineSettings | None = None
 
 
 class EventBus:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import partial
 from typing import Annotated, Any, Literal
 
@@ -18,6 +19,7 @@ from pdmuxd.controlplane.api.config_bodies import (
     document_of,
     json_schema,
     read_config,
+    unknown_tenant,
 )
 from pdmuxd.controlplane.api.etags import Force, IfMatch, expected_version, tag
 from pdmuxd.controlplane.api.outlooks import OutlookOut
@@ -33,6 +35,7 @@ from pdmuxd.controlplane.services.config_plan import (
     Difference,
     Plan,
     TenantChange,
+    UnknownTenantError,
     Value,
     in_words,
 )
@@ -58,7 +61,7 @@ class ConfigDifferenceOut(BaseModel):
 class ConfigChangeOut(BaseModel):
     """One thing that does not stay as it is."""
 
-    kind: Literal["tenant", "policy"] = Field(examples=["tenant"], description="What it is.")
+    kind: Literal["tenant", "policy", "prices"] = Field(examples=["tenant"], description="What it is.")
     name: str = Field(examples=["chat"], description="The tenant's name; `policy` for the policy.")
     action: Action = Field(examples=["change"], description="What is done to it.")
     text: str = Field(examples=["change tenant chat: slo.tbt_ms 40 -> 30"], description="All of it in words.")
@@ -76,7 +79,7 @@ class ConfigAppliedOut(BaseModel):
     dry_run: bool = Field(examples=[False], description="Whether nothing was changed because that was asked.")
     changed: bool = Field(examples=[True], description="Whether anything differs from what was stored.")
     summary: str = Field(examples=["1 tenant changed"], description="All of it in a line.")
-    changes: list[ConfigChangeOut] = Field(description="Tenants by name, then the policy.")
+    changes: list[ConfigChangeOut] = Field(description="Tenants by name, then the policy, then the prices.")
     unmanaged: int = Field(
         examples=[2], description="How many tenants the document does not name; they stay, unless pruned."
     )
@@ -96,6 +99,7 @@ class ConfigOut(BaseModel):
 
     tenants: dict[str, Any] = Field(description="By name: what `PUT` takes of each, all fields.")
     policy: dict[str, Any] = Field(description="What `PUT /policy` takes.")
+    prices: dict[str, Any] = Field(description="What `PUT /prices` takes.")
 
 
 def config_routes(control_plane: ControlPlane, telemetry: Telemetry, predictors: Predictors) -> APIRouter:
@@ -107,9 +111,13 @@ def config_routes(control_plane: ControlPlane, telemetry: Telemetry, predictors:
     ) -> tuple[int, bytes]:
         """Runs in a worker thread from the body's first byte to the answer's last: a thousand tenants take
         longer than the event loop may be kept from its streams."""
-        wanted, keys = _checked(_decoded(body), predictors, prune=prune), _key_counts(control_plane)
+        document = _decoded(body)
+        wanted, keys = _checked(document, predictors, prune=prune), _key_counts(control_plane)
         for attempt in range(_ATTEMPTS):
-            planned = control_plane.configs.plan(wanted, prune=prune, expected_version=expected)
+            try:
+                planned = control_plane.configs.plan(wanted, prune=prune, expected_version=expected)
+            except UnknownTenantError as error:
+                raise ConfigError([unknown_tenant(document, error)]) from error
             outlook = _outlook(planned.plan, telemetry, predictors)
             if outlook is not None and not force:
                 outlook.require_feasible()
@@ -198,7 +206,7 @@ def _checked(document: object, predictors: Predictors, *, prune: bool) -> Config
         scheduling = check_scheduling(wanted.scheduling, None if predicting is None else predicting.context)
     except InvalidValueError as error:
         raise ConfigError([Fault(path=("policy", error.field), text=str(error))]) from error
-    return Config(tenants=wanted.tenants, scheduling=scheduling)
+    return replace(wanted, scheduling=scheduling)
 
 
 def _outlook(plan: Plan, telemetry: Telemetry, predictors: Predictors) -> Preview | None:
@@ -251,6 +259,12 @@ def _answer(
                 text=text,
                 fields=_fields(plan.scheduling_differences),
             )
+        )
+    if plan.prices is not None:
+        text = f"change the prices: {in_words(plan.price_differences, 'change')}"
+        fields = _fields(plan.price_differences)
+        changes.append(
+            ConfigChangeOut(kind="prices", name="prices", action="change", text=text, fields=fields)
         )
     return ConfigAppliedOut(
         settings_version=planned.version,

@@ -13,10 +13,12 @@ from pydantic.config import JsonDict
 from pdmuxd.controlplane.api.bodies import Body
 from pdmuxd.controlplane.api.limit_bodies import LimitsPatch
 from pdmuxd.controlplane.api.policy import PolicyIn
+from pdmuxd.controlplane.api.prices import PricesIn, PricesOut
 from pdmuxd.controlplane.api.slos import SLO_EXAMPLE
 from pdmuxd.controlplane.api.tenants import TenantFields
-from pdmuxd.controlplane.services.config_plan import Config, targets_ms
+from pdmuxd.controlplane.services.config_plan import Config, UnknownTenantError, targets_ms
 from pdmuxd.controlplane.tenants.limit_values import check_limit
+from pdmuxd.controlplane.tenants.prices import PriceList
 from pdmuxd.controlplane.tenants.records import TenantRecord
 from pdmuxd.controlplane.tenants.tenant_fields import (
     NAME,
@@ -38,6 +40,7 @@ EXAMPLE: JsonDict = {
         }
     },
     "policy": {"policy": "auto"},
+    "prices": {"currency": "EUR", "prices": [{"input": "0.15", "cached": "0.03", "output": "0.6"}]},
 }
 Path = tuple[str, ...]
 
@@ -74,6 +77,11 @@ class ConfigIn(Body):
     )
     policy: PolicyIn | None = Field(
         None, description="The policy, its splits and its shadow. Null or absent: they stay."
+    )
+    prices: PricesIn | None = Field(
+        None,
+        description="The whole price list; of a tenant that it names there must be one. Null or "
+        "absent: it stays.",
     )
 
 
@@ -112,7 +120,11 @@ def read_config(data: object) -> Config:
             faults.append(Fault(path=("tenants", name, "limits", error.field), text=str(error)))
     if faults:
         raise ConfigError(faults[:MOST_FAULTS])
-    return Config(tenants=tenants, scheduling=None if body.policy is None else body.policy.to_scheduling())
+    return Config(
+        tenants=tenants,
+        scheduling=None if body.policy is None else body.policy.to_scheduling(),
+        prices=None if body.prices is None else _prices(body.prices),
+    )
 
 
 def document_of(config: Config) -> dict[str, Any]:
@@ -128,7 +140,31 @@ def document_of(config: Config) -> dict[str, Any]:
             else [{"prefill_sms": prefill, "decode_sms": decode} for prefill, decode in pairs],
             "shadow": scheduling.shadow,
         }
+    if config.prices is not None:
+        found = PricesOut.of(config.prices).model_dump()
+        document["prices"] = {"currency": found["currency"], "prices": found["prices"]}
     return document
+
+
+def _prices(wanted: PricesIn) -> PriceList:
+    """Raises: ConfigError with the place of the first price that is not allowed."""
+    for number, price in enumerate(wanted.prices):
+        try:
+            price.to_price()
+        except InvalidValueError as error:
+            path = ("prices", "prices", str(number), error.field)
+            raise ConfigError([Fault(path=path, text=str(error))]) from None
+    try:
+        return wanted.to_list()
+    except InvalidValueError as error:
+        raise ConfigError([Fault(path=("prices", error.field), text=str(error))]) from None
+
+
+def unknown_tenant(document: Any, error: UnknownTenantError) -> Fault:  # noqa: ANN401 - JSON
+    """Where a document that was read names the tenant that there is not, in its prices."""
+    lines = document["prices"]["prices"]
+    number = next(index for index, line in enumerate(lines) if line.get("tenant") == error.tenant)
+    return Fault(path=("prices", "prices", str(number), "tenant"), text=str(error))
 
 
 def add_schema(document: dict[str, Any]) -> None:
@@ -144,7 +180,7 @@ def json_schema() -> dict[str, Any]:
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         **ConfigIn.model_json_schema(),
-        "title": "pdmuxd's tenants and policy",
+        "title": "pdmuxd's tenants, policy and prices",
     }
 
 

@@ -24,6 +24,7 @@ from pdmuxd.controlplane.tenants.prices import (
     PriceList,
     amount,
     as_text,
+    priced,
 )
 from pdmuxd.controlplane.tenants.tenant_fields import NAME_ALLOWED, NAME_MAX
 
@@ -77,6 +78,10 @@ class PricesIn(Body):
 
     currency: str | None = Field(None, strict=True, description="Of all prices.")
     prices: list[PriceIn] = Field(max_length=MOST_PRICES, description=_PRICES)
+
+    def to_list(self) -> PriceList:
+        """Convert. Raises: InvalidValueError."""
+        return priced(self.currency, [price.to_price() for price in self.prices])
 
 
 class PriceOut(BaseModel):

@@ -114,17 +114,24 @@ class Recorder:
 
     # What is counted
 
-    def use(self, tenants: Mapping[str, TenantRecord]) -> None:
-        """Count these tenants; of one that is gone, or was made anew, the seconds are forgotten."""
-        before = self._since_ms
-        self._since_ms = {name: tenant.since_ms for name, tenant in tenants.items()}
-        gone = {name for name, since_ms in before.items() if self._since_ms.get(name) != since_ms}
+    def use(self, changed: Iterable[tuple[str, TenantRecord | None, TenantRecord | None]]) -> None:
+        """Take over how tenants are now, by name, before and after.
+
+        Of one that is gone, or was made anew, the seconds are forgotten.
+        """
+        gone: dict[str, int] = {}
+        for name, _, tenant in changed:
+            since_ms = self._since_ms.pop(name, None)
+            if tenant is not None:
+                self._since_ms[name] = tenant.since_ms
+            if since_ms is not None and self._since_ms.get(name) != since_ms:
+                gone[name] = since_ms
         if gone:
-            for name in gone & self._current.keys():
-                self._close_row(name, before[name], self._current.pop(name))
+            for name in gone.keys() & self._current.keys():
+                self._close_row(name, gone[name], self._current.pop(name))
             self._close_requests()
             for _, rows in self._seconds:
-                for name in gone & rows.keys():
+                for name in gone.keys() & rows.keys():
                     del rows[name]
                     self._second_rows -= 1
 

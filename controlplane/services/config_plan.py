@@ -8,14 +8,24 @@ from typing import Literal
 
 from pdmuxd.controlplane.milliseconds import to_ms
 from pdmuxd.controlplane.node.scheduling import Scheduling, write_pairs
+from pdmuxd.controlplane.tenants.prices import EVERY, PriceList, as_text
 from pdmuxd.controlplane.tenants.records import TenantRecord
 from pdmuxd.controlplane.tenants.tenant_fields import TenantChanges
+from pdmuxd.engine.core.errors import InvalidValueError
 from pdmuxd.engine.core.slo import Slo
 
 Action = Literal["create", "change", "delete"]
 Value = str | float | bool | None
 TENANT_FIELDS = (*TenantChanges.__annotations__, "slo", "limits")
 """What an operator sets of a tenant."""
+
+
+class UnknownTenantError(InvalidValueError):
+    """A price of a tenant that does not exist, and is not made either."""
+
+    def __init__(self, tenant: str) -> None:
+        super().__init__("prices", f"there is no tenant {tenant!a:.80}")
+        self.tenant = tenant
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,6 +36,8 @@ class Config:
     """By name; versions and the time of creation count for nothing."""
     scheduling: Scheduling | None = None
     """None: the configuration says nothing of the policy, and it stays."""
+    prices: PriceList | None = None
+    """None: it says nothing of prices, and they stay."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,13 +79,16 @@ class Plan:
     scheduling: Scheduling | None = None
     """The one that is wanted, if it is another."""
     scheduling_differences: tuple[Difference, ...] = ()
+    prices: PriceList | None = None
+    """The list that is wanted, if it is another."""
+    price_differences: tuple[Difference, ...] = ()
     unmanaged: tuple[str, ...] = ()
     """Tenants that the configuration does not name, and that stay."""
 
     @property
     def is_empty(self) -> bool:
         """Whether nothing changes."""
-        return not self.tenants and self.scheduling is None
+        return not self.tenants and self.scheduling is None and self.prices is None
 
     def of(self, action: Action) -> list[TenantChange]:
         """The tenants to which this is done."""
@@ -85,6 +100,8 @@ class Plan:
         said = [f"{count} {'tenant' if count == 1 else 'tenants'} {done}" for count, done in counts if count]
         if self.scheduling is not None:
             said.append("the policy changed")
+        if self.prices is not None:
+            said.append("the prices changed")
         return ", ".join(said) or "nothing differs"
 
 
@@ -92,7 +109,10 @@ _DONE: Mapping[Action, str] = {"create": "created", "change": "changed", "delete
 
 
 def plan(before: Config, wanted: Config, *, prune: bool) -> Plan:
-    """Compare. With `prune`, tenants that are not wanted are deleted; else they stay."""
+    """Compare. With `prune`, tenants that are not wanted are deleted; else they stay.
+
+    Raises: UnknownTenantError for a price.
+    """
     changes = [_tenant(name, before.tenants.get(name), record) for name, record in wanted.tenants.items()]
     others = [name for name in before.tenants if name not in wanted.tenants]
     if prune:
@@ -100,10 +120,20 @@ def plan(before: Config, wanted: Config, *, prune: bool) -> Plan:
     differences: tuple[Difference, ...] = ()
     if before.scheduling is not None and wanted.scheduling is not None:
         differences = _differences(_of_policy(before.scheduling), _of_policy(wanted.scheduling))
+    repriced: tuple[Difference, ...] = ()
+    if before.prices is not None and wanted.prices is not None:
+        repriced = _differences(_of_prices(before.prices), _of_prices(wanted.prices))
+        # A tenant that is gone keeps the price that it had: what it used is still billed.
+        known = {EVERY, *wanted.tenants, *before.tenants, *(price.tenant for price in before.prices.prices)}
+        for price in wanted.prices.prices:
+            if price.tenant not in known:
+                raise UnknownTenantError(price.tenant)
     return Plan(
         tenants=tuple(sorted((one for one in changes if one.differences), key=lambda one: one.name)),
         scheduling=wanted.scheduling if differences else None,
         scheduling_differences=differences,
+        prices=wanted.prices if repriced else None,
+        price_differences=repriced,
         unmanaged=() if prune else tuple(sorted(others)),
     )
 
@@ -151,6 +181,16 @@ def _of_policy(scheduling: Scheduling) -> dict[str, Value]:
         "partitions": None if pairs is None else write_pairs(pairs),
         "shadow": scheduling.shadow,
     }
+
+
+def _of_prices(found: PriceList) -> dict[str, Value]:
+    """A field for each price; numbers as texts, which is what they are over REST."""
+    fields: dict[str, Value] = {"currency": found.currency}
+    for price in found.prices:
+        of = f"{price.tenant or 'all tenants'}, {price.model or 'all models'}"
+        numbers = (price.input, price.cached, price.output)
+        fields[of] = " / ".join(map(as_text, numbers))
+    return fields
 
 
 def _differences(before: Mapping[str, Value], after: Mapping[str, Value]) -> tuple[Difference, ...]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from sqlalchemy import delete, insert, select, update
@@ -15,7 +15,7 @@ from pdmuxd.controlplane.node.scheduling import add_revision, as_told, current_s
 from pdmuxd.controlplane.services.config_plan import TENANT_FIELDS, Config, Plan, TenantChange, plan
 from pdmuxd.controlplane.services.store import Change, Store
 from pdmuxd.controlplane.tenants.limit_rows import TenantLimitRow
-from pdmuxd.controlplane.tenants.prices import require_prices
+from pdmuxd.controlplane.tenants.prices import current_prices, require_prices, write_prices
 from pdmuxd.controlplane.tenants.records import TenantRecord
 from pdmuxd.controlplane.tenants.slo_revisions import SloRevisionRow
 from pdmuxd.controlplane.tenants.tenant_fields import TenantChanges, check
@@ -95,6 +95,12 @@ class Configs:
         gone, session = [one.name for one in found.of("delete")], change.session
         if gone:
             self._delete(change, gone)
+        # Before the tenants: limits of money need prices. The plan knows that tenants with prices will exist.
+        priced = None
+        if found.prices is not None:
+            after = replace(found.prices, version=change.version)
+            priced = write_prices(session, current_prices(session), after)
+            change.prices_changed = True
         _create(change, found.of("create"))
         _update(change, found.of("change"))
         change.tenants_changed.update(one.name for one in found.tenants)
@@ -105,6 +111,8 @@ class Configs:
             revision = current_scheduling(session)
             told[0]["policy"] = as_told(revision)
             told[1]["policy"] = as_told(add_revision(change, revision, found.scheduling))
+        if priced is not None:
+            told[0]["prices"], told[1]["prices"] = priced
         change.audit(APPLIED, subject=found.summary(), before=told[0], after=told[1])
 
     def _delete(self, change: Change, names: Sequence[str]) -> None:
@@ -119,7 +127,9 @@ class Configs:
 
 def _read(session: Session) -> Config:
     return Config(
-        tenants=TenantRepository(session).records(), scheduling=current_scheduling(session).scheduling
+        tenants=TenantRepository(session).records(),
+        scheduling=current_scheduling(session).scheduling,
+        prices=current_prices(session),
     )
 
 

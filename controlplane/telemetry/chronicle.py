@@ -5,11 +5,14 @@ The same is told to what compares the time before a change with the time since.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from pdmuxd.controlplane.history.columns import Column
 from pdmuxd.controlplane.history.recorder import Recorder
 from pdmuxd.controlplane.milliseconds import to_ms
 from pdmuxd.controlplane.node.engine_status import EngineState
 from pdmuxd.controlplane.services.directory import DirectorySnapshot
+from pdmuxd.controlplane.telemetry.directory_change import ChangedTenant
 from pdmuxd.controlplane.telemetry.effects import Effects
 from pdmuxd.controlplane.telemetry.judged import JudgedRequest, ttft_missed
 from pdmuxd.controlplane.telemetry.requests import RequestLifecycle
@@ -111,13 +114,10 @@ class Chronicle:
         if state in ("down", "draining"):
             self._recorder.mark("engine", f"the engine is {state}" + (f": {reason}" if reason else ""))
 
-    def on_directory(self, before: DirectorySnapshot, now: DirectorySnapshot) -> None:
+    def on_directory(
+        self, before: DirectorySnapshot, now: DirectorySnapshot, changed: Sequence[ChangedTenant]
+    ) -> None:
         """Tenants, targets or the profile in force are others."""
-        changed = [
-            (name, before.tenants.get(name), now.tenants.get(name))
-            for name in before.tenants.keys() | now.tenants.keys()
-            if before.tenants.get(name) is not now.tenants.get(name)
-        ]
         edits: list[tuple[str, str | None, str]] = []
         if len(changed) > _MANY_TENANTS:
             text = f"{len(changed)} tenants were changed at once"

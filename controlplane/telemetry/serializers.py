@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import asdict
 
 from pdmuxd.controlplane.events.messages import (
@@ -17,7 +18,6 @@ from pdmuxd.controlplane.events.messages import (
 )
 from pdmuxd.controlplane.milliseconds import to_ms
 from pdmuxd.controlplane.node.engine_status import EngineStatus
-from pdmuxd.controlplane.services.directory import DirectorySnapshot
 from pdmuxd.controlplane.telemetry.requests import RequestLifecycle
 from pdmuxd.controlplane.tenants.records import TenantRecord
 
@@ -60,18 +60,16 @@ def engine(status: EngineStatus, now_s: float, *, reason: str | None) -> EngineE
     )
 
 
-def wanted(before: DirectorySnapshot, now: DirectorySnapshot, now_s: float) -> SettingsEvent:
+def wanted(
+    changed: Iterable[TenantRecord], removed: Iterable[str], version: int, now_s: float
+) -> SettingsEvent:
     """The event `settings`, of a version that the engine is to have."""
-    old = before.tenants
-    # Most are the same object, which is told far faster than that two objects are equal.
-    others = (tenant for name, tenant in now.tenants.items() if old.get(name) is not tenant)
-    changed = (tenant for tenant in others if old.get(tenant.name) != tenant)
     return SettingsEvent(
         at=instant(now_s),
         kind="wanted",
-        version=now.version,
+        version=version,
         changed=tuple(_targets(tenant) for tenant in changed),
-        removed=tuple(sorted(set(before.tenants) - set(now.tenants))),
+        removed=tuple(sorted(removed)),
     )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from pdmuxd.controlplane.events.messages import Spread
@@ -127,18 +127,30 @@ def sm_use(sums: Sequence[int]) -> SmUse:
 
 
 def of_last_minute(
-    tenants: Mapping[str, Attainment], waiting: Mapping[str, OpenCounts], now_s: float
-) -> dict[str, Standing]:
-    """Of each tenant that had traffic."""
-    found = []
-    for name, attainment in tenants.items():
-        if now_s - attainment.last_s > MINUTE_S and name not in waiting:
-            continue
-        ttft, tbt = attainment.violations(now_s, MINUTE_S, waiting.get(name, NOTHING_OPEN))
-        if ttft.judged or tbt.judged:
-            standing = Standing(
-                ttft=ttft, tbt=tbt, ttft_ms=attainment.ttft(now_s), tbt_gap_ms=attainment.tbt_gaps(now_s)
-            )
-            found.append((ttft.judged, name, standing))
-    found.sort(key=lambda each: each[:2], reverse=True)
-    return {name: standing for _, name, standing in found[:MAX_TENANTS]}
+    tenants: Mapping[str, Attainment],
+    waiting: Mapping[str, OpenCounts],
+    now_s: float,
+    found: dict[str, Standing],
+) -> Iterator[None]:
+    """Put those of the tenants that had traffic into `found`, the busiest first.
+
+    Pauses after each tenant that it has looked at, which took some 30 us.
+    """
+    active = [
+        name
+        for name, attainment in tenants.items()
+        if now_s - attainment.last_s <= MINUTE_S or name in waiting
+    ]
+    counted = []
+    for name in active:
+        if (attainment := tenants.get(name)) is not None:  # not deleted since
+            ttft, tbt = attainment.violations(now_s, MINUTE_S, waiting.get(name, NOTHING_OPEN))
+            if ttft.judged or tbt.judged:
+                counted.append((ttft.judged, name, ttft, tbt, attainment))
+        yield
+    counted.sort(key=lambda each: each[:2], reverse=True)
+    for _, name, ttft, tbt, attainment in counted[:MAX_TENANTS]:
+        found[name] = Standing(
+            ttft=ttft, tbt=tbt, ttft_ms=attainment.ttft(now_s), tbt_gap_ms=attainment.tbt_gaps(now_s)
+        )
+        yield

@@ -29,6 +29,7 @@ from pdmuxd.controlplane.telemetry.attainment import HOUR_S, Attainment
 from pdmuxd.controlplane.telemetry.chronicle import Chronicle
 from pdmuxd.controlplane.telemetry.decisions import Decisions
 from pdmuxd.controlplane.telemetry.delivery import DeliveryLateness
+from pdmuxd.controlplane.telemetry.directory_change import DirectoryChange
 from pdmuxd.controlplane.telemetry.drift import DriftWatch
 from pdmuxd.controlplane.telemetry.effects import Effects
 from pdmuxd.controlplane.telemetry.expected_tokens import ExpectedTokens
@@ -236,17 +237,22 @@ class Telemetry:
             self.states.touch(tenant)
             self.recorder.refused(tenant, cause)
 
-    def on_directory(self, snapshot: DirectorySnapshot) -> None:
-        """Tenants or targets have changed; the series of tenants that are gone are dropped."""
+    def on_directory(self, snapshot: DirectorySnapshot, change: DirectoryChange | None = None) -> None:
+        """Tenants or targets have changed; the series of tenants that are gone are dropped.
+
+        `change` is what differs, where a thread has found out.
+        """
         before, self.directory = self.directory, snapshot
-        for gone in set(self.tenants) - set(snapshot.tenants):
+        if change is None or change.before is not before:
+            change = DirectoryChange.between(before, snapshot, self.clock())
+        for gone in self.tenants.keys() - snapshot.tenants.keys():
             del self.tenants[gone]
             self.states.drop(gone)
-        self.recorder.use(snapshot.tenants)
+        self.recorder.use(change.tenants)
         self.expected.keep(snapshot.tenants)
         if before is not _EMPTY:
-            self._chronicle.on_directory(before, snapshot)
-        self.publish("settings", serializers.wanted(before, snapshot, self.clock()))
+            self._chronicle.on_directory(before, snapshot, change.tenants)
+        self.publish("settings", change.told)
 
     def restore(
         self, past: Sequence[Judged], tenants: Mapping[str, TenantRecord], *, window_s: float
@@ -274,6 +280,7 @@ class Telemetry:
             self.recorder.turn(gauges(self.open_lately(now_s), self.in_flight()))
         if self.events.clients:
             self._followed_s = now_s
+        self.effects.read_some()
         if is_second:
             self.effects.tick()
             self.watch(now_s)

@@ -9,13 +9,14 @@ import math
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from decimal import Decimal
 from functools import cached_property
 
 from sqlalchemy import BigInteger, delete
 from sqlmodel import Field, Session, col, select
 
+from pdmuxd.controlplane.database.audit import State
 from pdmuxd.controlplane.database.row import Row
 from pdmuxd.controlplane.database.transactions import Transactions, check_expected
 from pdmuxd.controlplane.tenants.limit_values import SPEND, Limit
@@ -62,6 +63,10 @@ class PriceList:
     prices: tuple[Price, ...] = ()
     version: int = 0
     """The settings version of its last change; 0 before the first."""
+
+    def is_like(self, other: PriceList) -> bool:
+        """Whether both have the same prices, whenever they were set."""
+        return (self.currency, self.prices) == (other.currency, other.prices)
 
     @cached_property
     def _by_place(self) -> Mapping[tuple[str, str], Price]:
@@ -150,18 +155,10 @@ class Prices:
             before = current_prices(change.session)
             change.prices_changed = True
             check_expected(expected_version, before.version, "the price list")
-            _check(currency, prices)
+            after = replace(priced(currency, prices), version=change.version)
             _check_tenants(change.session, {price.tenant for price in prices}, before)
-            after = PriceList(
-                currency=currency if prices else None,
-                prices=tuple(sorted(prices, key=lambda price: (price.tenant, price.model))),
-                version=change.version,
-            )
-            change.is_needless = (after.currency, after.prices) == (before.currency, before.prices)
-            change.session.connection().execute(delete(PriceRow))
-            change.session.add_all(_row(price) for price in after.prices)
-            change.session.merge(PriceListRow(currency=after.currency, settings_version=change.version))
-            old, new = _audited(before, but=after), _audited(after, but=before)
+            change.is_needless = after.is_like(before)
+            old, new = write_prices(change.session, before, after)
             change.audit("prices.set", subject="prices", before=old, after=new)
         return before if change.is_needless else after
 
@@ -171,6 +168,23 @@ def require_prices(session: Session, limits: Iterable[Limit]) -> None:
     of_money = next((limit.name for limit in limits if limit.name in SPEND), None)
     if of_money is not None and session.exec(select(PriceRow).limit(1)).first() is None:
         raise InvalidValueError(of_money, f"{of_money} needs a price list first: pdmuxd price set")
+
+
+def priced(currency: str | None, prices: Sequence[Price]) -> PriceList:
+    """A list that was asked for. Raises: InvalidValueError naming what is wrong."""
+    _check(currency, prices)
+    return PriceList(
+        currency=currency if prices else None,
+        prices=tuple(sorted(prices, key=lambda price: (price.tenant, price.model))),
+    )
+
+
+def write_prices(session: Session, before: PriceList, after: PriceList) -> tuple[State, State]:
+    """Put a list in the place of another; what the audit says of both."""
+    session.connection().execute(delete(PriceRow))
+    session.add_all(_row(price) for price in after.prices)
+    session.merge(PriceListRow(currency=after.currency, settings_version=after.version))
+    return _audited(before, but=after), _audited(after, but=before)
 
 
 def amount(field: str, text: str) -> Decimal:
@@ -236,7 +250,7 @@ def _row(price: Price) -> PriceRow:
     )
 
 
-def _audited(found: PriceList, *, but: PriceList) -> dict[str, object]:
+def _audited(found: PriceList, *, but: PriceList) -> State:
     """The currency, and the lines that the other list has not."""
     lines = [
         {

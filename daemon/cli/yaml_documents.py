@@ -142,7 +142,7 @@ class Whole:
             if not isinstance(document.value, dict):
                 where = document.where(())
                 raise InvalidValueError(
-                    "file", f"{where}: this is no configuration; allowed are tenants and policy"
+                    "file", f"{where}: this is no configuration; allowed are tenants, policy and prices"
                 )
             for name, value in document.value.items():
                 if name == TENANTS and isinstance(value, dict) and isinstance(self.value.get(name, {}), dict):

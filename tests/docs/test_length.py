@@ -12,6 +12,7 @@ REFERENCE = {
     "folders",
     "invariants",
     "metrics",
+    "recipes",
     "result-json",
 }
 """Looked up, and compared with the code."""

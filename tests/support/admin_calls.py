@@ -8,6 +8,12 @@ from json import dumps
 SLO = dumps(
     {"ttft_fixed_ms": 500.0, "ttft_per_1k_new_tokens_ms": 800.0, "tbt_ms": 40.0, "attainment_ratio": 0.95}
 ).encode()
+A_THOUSAND = (
+    dumps({"tenants": {f"bulk-{n}": {"max_in_flight": "%d"} for n in range(1000)}})
+    .replace('"%d"', "6%d")
+    .encode()
+)
+"""Created by the first call, changed by the others."""
 Call = tuple[str, bytes]
 """What is appended to the prefix, and the body."""
 
@@ -17,6 +23,8 @@ CALLS: Mapping[tuple[str, str], tuple[Call, ...]] = {
     ("GET", "/tenants/{name}"): (("/tenants/t00001", b""),),
     ("PATCH", "/tenants/{name}"): (("/tenants/t00001", b'{"max_in_flight": %d}'),),
     ("DELETE", "/tenants/{name}"): (("/tenants/new-%d", b""),),
+    ("GET", "/config"): (("/config", b""),),
+    ("PUT", "/config"): (("/config", A_THOUSAND),),
     ("GET", "/tenants/{name}/keys"): (("/tenants/t00001/keys", b""),),
     ("POST", "/tenants/{name}/keys"): (("/tenants/t00001/keys", b"{}"),),
     ("GET", "/keys/{key_id}"): (("/keys/key_1_0", b""),),

@@ -33,6 +33,7 @@ from pdmuxd.controlplane.tenants.slo_revisions import SloRevisionRow
 from pdmuxd.controlplane.tenants.tenants import TenantRow
 from pdmuxd.daemon.builders import Parts, build
 from pdmuxd.daemon.bus import DirectoryChanged
+from pdmuxd.daemon.events import follow_directory
 from pdmuxd.daemon.settings import load_settings
 from pdmuxd.daemon.supervisor.choice import choose_engine
 
@@ -266,12 +267,8 @@ async def full_node(
         )
         node = FullNode(parts, control_plane)
         node.load(tenants=tenants, streams=streams)
-        loop = asyncio.get_running_loop()
-
-        def publish(snapshot: Any) -> None:
-            parts.bus.publish(DirectoryChanged(snapshot))
-
-        control_plane.subscribe(lambda snapshot: loop.call_soon_threadsafe(publish, snapshot))
-        yield node
+        async with contextlib.AsyncExitStack() as stack:
+            follow_directory(stack, control_plane, parts.bus)
+            yield node
     finally:
         engine.dispose()

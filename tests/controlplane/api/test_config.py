@@ -17,6 +17,9 @@ CONFIG = "/api/v1/config"
 CHAT = {"tenants": {"chat": {"slo": SLO_BODY, "weight": 2.0, "limits": {"concurrency": {"value": 4}}}}}
 
 
+PRICE = {"input": "0.15", "cached": "0.03", "output": "0.6"}
+
+
 def tenants(count: int, **fields: Any) -> dict[str, Any]:
     return {"tenants": {f"t{number}": {"slo": SLO_BODY, **fields} for number in range(count)}}
 
@@ -72,6 +75,38 @@ async def test_nothing_is_written_when_it_is_put_again(call: AdminCalls, control
     assert (shown.headers["ETag"], len(control_plane.audit())) == ('"1"', 1)
 
 
+async def test_prices_are_in_the_same_change_when_they_are_applied(
+    call: AdminCalls, control_plane: ControlPlane
+) -> None:
+    of_chat = PRICE | {"tenant": "chat", "output": "1.25"}
+    document = CHAT | {"prices": {"currency": "EUR", "prices": [of_chat, PRICE]}}
+    asked = await put(call, document, "?dry_run=true")
+    assert asked["summary"] == "1 tenant created, the prices changed"
+    assert control_plane.prices.current().prices == ()
+    told = await put(call, document)
+    assert told["changes"][1]["text"] == (
+        "change the prices: currency none -> EUR, all tenants, all models none -> 0.15 / 0.03 / 0.6, "
+        "chat, all models none -> 0.15 / 0.03 / 1.25"
+    )
+    held = control_plane.prices.current()
+    assert (held.currency, [price.tenant for price in held.prices]) == ("EUR", ["", "chat"])
+    assert held.version == told["settings_version"] == 1
+    (entry,) = control_plane.audit()
+    assert entry.after is not None
+    assert [price["tenant"] for price in entry.after["prices"]["prices"]] == ["", "chat"]
+
+    shown = (await call("GET", CONFIG)).json()
+    assert (await put(call, shown, "?prune=true"))["changed"] is False
+    without = await put(call, {"tenants": CHAT["tenants"]})
+    assert without["changed"] is False, "what is not named stays"
+    gone = await put(call, {"tenants": {"other": {}}, "prices": shown["prices"]}, "?prune=true")
+    assert gone["summary"] == "1 tenant created, 1 tenant deleted"
+    assert control_plane.prices.current() == held, "what a tenant that is gone has used is still billed"
+    empty = await put(call, {"prices": {"prices": []}})
+    assert empty["summary"] == "the prices changed"
+    assert (await call("GET", CONFIG)).json()["prices"] == {"currency": None, "prices": []}
+
+
 async def test_what_a_tenant_leaves_out_has_its_default_when_it_is_named(
     call: AdminCalls, control_plane: ControlPlane
 ) -> None:
@@ -111,6 +146,14 @@ async def test_it_is_refused_when_something_else_was_changed(
         ({"tenants": {"a b": {}}}, "tenants.a b"),
         ({"tenants": []}, "tenants"),
         ({"keys": {}}, "keys"),
+        ({"prices": {"currency": "EUR", "prices": [PRICE, PRICE | {"input": "x"}]}}, "prices.prices.1.input"),
+        (
+            {"prices": {"currency": "EUR", "prices": [PRICE, PRICE | {"tenant": "t"}]}},
+            "prices.prices.1.tenant",
+        ),
+        ({"prices": {"currency": "EUR", "prices": [PRICE, PRICE]}}, "prices.prices"),
+        ({"prices": {"currency": None, "prices": [PRICE]}}, "prices.currency"),
+        ({"prices": {"currency": "EUR"}}, "prices"),
         ({"policy": {"policy": "nothing"}}, "policy.policy"),
         ([], "body"),
     ],

@@ -136,6 +136,36 @@ def test_no_more_than_the_last_are_kept_when_there_are_many(known: Telemetry, cl
     assert known.effects.all()[0].text == "30 tenants were changed at once"
 
 
+def test_the_minute_before_is_read_a_little_at_a_time_when_many_are_active(
+    known: Telemetry, clock: HandClock
+) -> None:
+    names = [f"t{number:03}" for number in range(100)]
+    known.on_directory(directory(3, **dict.fromkeys(names, 0.04)))
+    for number, name in enumerate(names):
+        for request in range(1 + number % 3):
+            known.on_request(request_record(request_id=f"{name}-{request}", tenant=name))
+    begun: list[float] = []
+    known.effects.on_changed = lambda: begun.append(clock.now_s)
+    known.on_directory(directory(4, **{**dict.fromkeys(names, 0.04), "t000": 0.03}))
+    assert begun == [], "it is not told before it is read"
+    for _ in range(15):
+        clock.turn(0.1)
+        known.tick()
+    assert len(begun) == 1
+    (effect,) = known.effects.all()
+    counts = [standing.ttft.judged for standing in effect.before.tenants.values()]
+    assert (len(counts), counts) == (100, sorted(counts, reverse=True))
+
+
+def test_the_minute_before_is_whole_when_it_is_asked_for_at_once(known: Telemetry, clock: HandClock) -> None:
+    names = [f"t{number:03}" for number in range(100)]
+    known.on_directory(directory(3, **dict.fromkeys(names, 0.04)))
+    for name in names:
+        known.on_request(request_record(request_id=name, tenant=name))
+    known.on_directory(directory(4, **{**dict.fromkeys(names, 0.04), "t000": 0.03}))
+    assert len(known.effects.all()[0].before.tenants) == 100
+
+
 def test_requests_that_still_wait_are_counted_late_when_they_are(known: Telemetry, clock: HandClock) -> None:
     serve(known, clock, 60)
     edit(known, 0.03)

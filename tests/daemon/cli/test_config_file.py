@@ -29,6 +29,11 @@ tenants:
   batch:  # all defaults
 ---
 policy: {policy: muxwise, shadow: auto}
+prices:
+  currency: EUR
+  prices:
+    - {input: "0.15", cached: "0.03", output: "0.6"}
+    - {tenant: chat, input: "0.1", cached: "0.03", output: "0.6"}
 """
 
 
@@ -44,7 +49,8 @@ def test_a_file_is_in_force_when_it_is_applied(pdmuxd, control_plane: ControlPla
 
     assert "+ create tenant chat: " in out
     assert "~ change the policy: policy none -> muxwise, shadow none -> auto" in out
-    assert out.endswith("2 tenants created, the policy changed (settings version 1)\n")
+    assert "~ change the prices: currency none -> EUR, all tenants, all models none -> 0.15" in out
+    assert out.endswith("2 tenants created, the policy changed, the prices changed (settings version 1)\n")
     chat, batch = control_plane.get_tenant("chat"), control_plane.get_tenant("batch")
     assert (chat.slo, chat.weight, chat.priority_class) == (slo(0.04), 2.0, "interactive")
     assert chat.limits == (Limit(name="requests_per_min", value=600, action="wait"),)

@@ -51,7 +51,7 @@ def test_every_value_knows_its_line_when_it_is_asked_for() -> None:
         ("a: 1:30", "1: 1:30 is no number; "),
         ("a: 1_000", "1: 1_000 is no number; "),
         ("a: .inf", "1: .inf is no number; "),
-        ("- a", "1: this is no configuration; allowed are tenants and policy"),
+        ("- a", "1: this is no configuration; allowed are tenants, policy and prices"),
         ("a: [1", "2: this is not YAML: did not find expected ',' or ']'"),
         (b"a: \xff", "1: this is not YAML: "),
         (b"\xff\xfe\x00", "1: this is not YAML: "),

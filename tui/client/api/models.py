@@ -188,7 +188,7 @@ class ConfigAppliedOut(TypedDict):
 class ConfigChangeOut(TypedDict):
     """One thing that does not stay as it is."""
 
-    kind: Literal["tenant", "policy"]
+    kind: Literal["tenant", "policy", "prices"]
     name: str
     action: Literal["create", "change", "delete"]
     text: str
@@ -208,6 +208,7 @@ class ConfigIn(TypedDict):
 
     tenants: NotRequired[dict[str, ConfigTenantIn | None] | None]
     policy: NotRequired[PolicyIn | None]
+    prices: NotRequired[PricesIn | None]
 
 
 class ConfigOut(TypedDict):
@@ -215,6 +216,7 @@ class ConfigOut(TypedDict):
 
     tenants: dict[str, Any]
     policy: dict[str, Any]
+    prices: dict[str, Any]
 
 
 class ConfigTenantIn(TypedDict):
@@ -1500,7 +1502,7 @@ class WhoamiOut(TypedDict):
 
     role: Literal["admin", "reader", "tenant"]
     may_change: bool
-    kind: Literal["file-token", "reader-token", "admin-token", "api-key", "command-line", "daemon"]
+    kind: Literal["file-token", "reader-token", "admin-token", "api-key", "proxy", "command-line", "daemon"]
     name: str
     tenant: str | None
     scopes: list[str]
