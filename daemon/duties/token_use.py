@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import defaultdict
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, nullcontext
 from dataclasses import replace
 from datetime import UTC
 from itertools import count
@@ -103,6 +103,11 @@ class UseKeeper:
 
     async def store(self) -> None:
         """Write what was used since the last time; what cannot be written is tried again with the next."""
+        shares = self._limiter.shares
+        async with nullcontext() if shares is None else shares.turn:
+            await self._store()
+
+    async def _store(self) -> None:
         unsaved = self._limiter.take_unsaved()
         spent = self._limiter.take_spent(unsaved)
         if unsaved and self._unsaved_since_s is None:

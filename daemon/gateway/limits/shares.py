@@ -62,6 +62,9 @@ class Shares:
         self._clock = clock
         self._shares: dict[tuple[str, str], _Share] = {}
         self._nodes = 1
+        self.turn = asyncio.Lock()
+        """Held while the database is asked or use is stored: a share that is given while what was spent of it
+        is on its way would be larger here than there, and the limit passed by that much."""
 
     def narrowed(self, subject: str, limit: Limit, *, today: date, stored: int) -> Limit:
         """The limit as far as this node may use it; of a budget `stored` is what is stored as used."""
@@ -85,7 +88,8 @@ class Shares:
         share.account = account
         wanted = min(account.value, needed + account.value // SPARE_PARTS)
         try:
-            share.amount = await asyncio.to_thread(self._store.ask, account, wanted)
+            async with self.turn:
+                share.amount = await asyncio.to_thread(self._store.ask, account, wanted)
         except StoreError as error:
             log.warning("the share of a limit is not known", limit=account.name, reason=str(error))
             share.refused_s = asked_s
@@ -97,6 +101,10 @@ class Shares:
 
     async def renew(self) -> None:
         """Go on with what is needed and give the rest back. Raises: StoreError."""
+        async with self.turn:
+            await self._renew()
+
+    async def _renew(self) -> None:
         kept = {}
         for key, share in list(self._shares.items()):
             held = share.held()

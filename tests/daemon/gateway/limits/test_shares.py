@@ -158,6 +158,28 @@ async def test_no_limit_is_passed_by_more_than_one_request_on_each_node(seed: in
     assert let_in
 
 
+async def test_a_share_is_not_given_while_what_was_spent_of_it_is_being_stored() -> None:
+    """Else it is larger here than in the database by what was spent, and the limit is passed by that."""
+    identity = limited(tokens_per_day=6000)
+    database, (node, _, _) = three([1000.0], identity)
+    shares = node.limiter.shares
+    assert shares is not None
+    assert await node.enter(identity, 600)
+    node.end(next(iter(node.open)), 1.0)
+    assert await node.enter(identity, 5000), "the one that may pass the limit"
+    async with shares.turn:
+        spent = node.limiter.take_spent(node.limiter.take_unsaved())
+        entering = asyncio.create_task(node.enter(identity, 1000))
+        await asyncio.sleep(0.05)
+        assert not entering.done()
+        for subject, name, amount in spent:
+            database.amounts[subject, name][node.number] -= amount
+        database.spent = Tokens(input_tokens=10, output_tokens=600)
+    assert await entering
+    (held,) = database.amounts.values()
+    assert held[node.number] + 610 <= 6000
+
+
 async def test_one_busy_node_gets_all_of_a_limit_when_the_others_are_idle() -> None:
     identity = limited(requests_per_min=60)
     database, (busy, _, _) = three([1000.0], identity)
