@@ -78,7 +78,7 @@ FIELDS: dict[str, dict[str, Any]] = {
     "n streamed": {"n": 2, **USAGE},
     "n is 1": {"n": 1},
     "seed": {"seed": 7},
-    "top_p, top_k, min_p": {"temperature": 1, "top_p": 0.5, "top_k": 20, "min_p": 0.1},
+    "top_p, top_k, min_p": {"temperature": 1, "top_p": 0.01, "top_k": 1, "min_p": 0.1},
     "penalties": {"frequency_penalty": 0.5, "presence_penalty": 0.5, "repetition_penalty": 1.1},
     "logit_bias": {"logit_bias": {"5": -100, "7": 1}},
     "stop text": {"stop": "\u2603\u2603"},

@@ -76,7 +76,7 @@ RESPONSES_FIELDS: dict[str, dict[str, Any]] = {
         "truncation": "disabled",
     },
     "parallel_tool_calls": {"parallel_tool_calls": False},
-    "top_p": {"temperature": 1, "top_p": 0.5},
+    "top_p": {"temperature": 1, "top_p": 0.01},
     "top_logprobs": {"top_logprobs": 2, "include": ["message.output_text.logprobs"]},
 }
 RESPONSES_REFUSED: dict[str, dict[str, Any]] = {
@@ -136,7 +136,7 @@ MESSAGES_FIELDS: dict[str, dict[str, Any]] = {
     "several turns": {"messages": [*SAY, {"role": "assistant", "content": "Yes."}, *SAY]},
     "a picture": {"messages": said({"type": "text", "text": "What?"}, PICTURE)},
     "stop_sequences": {"stop_sequences": ["\u2603"]},
-    "top_k, top_p": {"temperature": 1, "top_k": 5, "top_p": 0.9},
+    "top_k, top_p": {"temperature": 1, "top_k": 1, "top_p": 0.9},
     "metadata": {"metadata": {"user_id": "me"}},
     "thinking disabled": {"thinking": {"type": "disabled"}},
     "tools, auto": {"tools": [CLAUDE_TOOL], "tool_choice": {"type": "auto"}, "max_tokens": 200},

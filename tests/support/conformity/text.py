@@ -77,7 +77,7 @@ GENERATED: dict[str, dict[str, Any]] = {
     "streamed": STREAM,
     "token ids": {"text": ..., "input_ids": [5, 6, 7]},
     "several texts": {"text": ["one", "two"]},
-    "no params": {"sampling_params": {"max_new_tokens": 2}},
+    "no params": {"sampling_params": {"max_new_tokens": 2, "ignore_eos": True}},
     "n": params(n=2),
     "stop": params(stop=["\u2603"]),
     "json_schema": {**params(json_schema=json.dumps(CITY), max_new_tokens=200), "schema_": CITY},
@@ -88,7 +88,7 @@ GENERATED: dict[str, dict[str, Any]] = {
     "logprobs in text": {"return_logprob": True, "return_text_in_logprobs": True},
     "several params": {
         "text": ["one", "two"],
-        "sampling_params": [{"max_new_tokens": 2}, {"max_new_tokens": 2}],
+        "sampling_params": [{"max_new_tokens": 2, "top_k": 1}, {"max_new_tokens": 2, "top_k": 1}],
     },
 }
 GENERATED_REFUSED: dict[str, dict[str, Any]] = {
