@@ -40,6 +40,7 @@ PACKAGES = (
     "langchain-openai",
     "langchain-anthropic",
     "llama-index-llms-openai-like",
+    "dspy",
 )
 
 

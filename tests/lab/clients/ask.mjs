@@ -1,5 +1,6 @@
 // JavaScript: fetch as Node and browsers have it, and OpenAI's own client where NODE_PATH has the package "openai".
 
+import { readFileSync } from "node:fs";
 import { createRequire } from "node:module";
 
 const { BASE_URL, KEY, MODEL } = process.env;
@@ -40,7 +41,7 @@ try {
   // not installed
 }
 if (OpenAI !== null) {
-  const version = require("openai/package.json").version;
+  const { version } = JSON.parse(readFileSync(`${process.env.NODE_PATH}/openai/package.json`));
   const client = new OpenAI({ baseURL: BASE_URL + "/v1", apiKey: KEY });
   await told("openai-node", version, "stream false", async () =>
     (await client.chat.completions.create({ model: MODEL, max_tokens: 4, messages })).choices[0].message.content);

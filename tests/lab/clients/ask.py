@@ -181,6 +181,16 @@ def llama_index_calls() -> dict[str, Callable[[], Any]]:
     }
 
 
+def dspy_calls() -> dict[str, Callable[[], Any]]:
+    import dspy
+
+    dspy.configure(lm=dspy.LM(f"openai/{MODEL}", api_base=V1, api_key=KEY, cache=False, max_tokens=400))
+    return {
+        "plain": lambda: dspy.settings.lm("Say something.")[0],
+        "json": lambda: json.loads(dspy.settings.lm("Name one.", response_format={"type": "json_object"})[0]),
+    }
+
+
 CLIENTS: dict[str, Callable[[], dict[str, Callable[[], Any]]]] = {
     "litellm": litellm_calls,
     "instructor": instructor_calls,
@@ -188,6 +198,7 @@ CLIENTS: dict[str, Callable[[], dict[str, Callable[[], Any]]]] = {
     "openai-agents": agents_calls,
     "langchain-openai": langchain_calls,
     "llama-index-llms-openai-like": llama_index_calls,
+    "dspy": dspy_calls,
 }
 
 
