@@ -1,9 +1,9 @@
 """Stock clients of other projects against a node on the emulated engine: what each can do, as a table.
 
-    python tests/lab stock-clients --folder FOLDER
+    python tests/lab stock-clients --folder FOLDER [--only NAME]...
 
-Their pins conflict with others', so they have an environment of their own, made in FOLDER once with uv
-and the newest versions. Other languages' own HTTP clients are asked too where Debian's packages of them are
+Clients' pins conflict with others', so they have environments of their own, made in FOLDER once with uv and
+the newest versions. Other languages' own HTTP clients are asked too where Debian's packages of them are
 (nodejs, golang-go, a JDK, mono-mcs), and OpenAI's client for JavaScript. Exit code 1 if a call fails.
 """
 
@@ -17,10 +17,12 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "support"))
 
+from clients.commands import COMMANDS, ask_all
 from daemon_process import Daemon
 
 CLIENTS = Path(__file__).parent / "clients"
@@ -42,15 +44,17 @@ PACKAGES = (
     "llama-index-llms-openai-like",
     "dspy",
 )
+LIBRARIES = "libraries"
 
 
-def environment(folder: Path) -> Path:
-    """The Python that has the clients."""
-    python = folder / "venv" / "bin" / "python"
-    if not python.is_file():
-        subprocess.run(["uv", "venv", "--quiet", "--python", sys.executable, folder / "venv"], check=True)
-        subprocess.run(["uv", "pip", "install", "--quiet", "--python", python, *PACKAGES], check=True)
-    return python
+def made(folder: Path, packages: tuple[str, ...]) -> Path:
+    """The folder of an environment's programs."""
+    programs = folder / "bin"
+    if not (programs / "python").is_file():
+        subprocess.run(["uv", "venv", "--quiet", "--python", sys.executable, folder], check=True)
+        python = str(programs / "python")
+        subprocess.run(["uv", "pip", "install", "--quiet", "--python", python, *packages], check=True)
+    return programs
 
 
 def ask(command: str, daemon: Daemon, folder: Path) -> list[dict[str, str | None]]:
@@ -71,27 +75,43 @@ def ask(command: str, daemon: Daemon, folder: Path) -> list[dict[str, str | None
     return [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
 
 
-def main() -> None:
-    """Make the environment, ask, and print a table."""
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--folder", type=Path, required=True, help="where the clients' environment is kept")
-    folder = parser.parse_args().folder.absolute()
-    python = environment(folder)
+def answers(daemon: Daemon, folder: Path, names: list[str]) -> Iterator[dict[str, str | None]]:
+    """What each call of these clients said."""
+    if LIBRARIES in names:
+        python = made(folder / LIBRARIES, PACKAGES) / "python"
+        yield from ask(f"{shlex.quote(str(python))} ask.py", daemon, folder)
     if shutil.which("npm") and not (folder / "node_modules").is_dir():
         subprocess.run(["npm", "install", "--silent", "--prefix", folder, "openai"], check=True)
+    for program, command in LANGUAGES.items():
+        if program in names and shutil.which(program):
+            yield from ask(command, daemon, folder)
+    environments = {
+        name: made(folder / name.partition("[")[0], packages)
+        for name, (packages, _) in COMMANDS.items()
+        if name in names
+    }
+    yield from ask_all(daemon, environments)
+
+
+def main() -> None:
+    """Make the environments, ask, and print a table."""
+    known = [LIBRARIES, *LANGUAGES, *COMMANDS]
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--folder", type=Path, required=True, help="where the clients' environments are kept")
+    parser.add_argument("--only", action="append", choices=known, help="these clients alone")
+    wanted = parser.parse_args()
+    failed = False
     with tempfile.TemporaryDirectory() as name:
         daemon = Daemon(Path(name))
         try:
-            answers = ask(f"{shlex.quote(str(python))} ask.py", daemon, folder)
-            for program, command in LANGUAGES.items():
-                if shutil.which(program):
-                    answers += ask(command, daemon, folder)
+            print("| client | call | |\n|---|---|---|")
+            for each in answers(daemon, wanted.folder.absolute(), wanted.only or known):
+                said = each["problem"] or "yes"
+                print(f"| {each['client']} {each['version']} | {each['call']} | {said} |", flush=True)
+                failed |= said != "yes"
         finally:
             daemon.stop()
-    print("| client | call | |\n|---|---|---|")
-    for each in answers:
-        print(f"| {each['client']} {each['version']} | {each['call']} | {each['problem'] or 'yes'} |")
-    sys.exit(any(each["problem"] for each in answers))
+    sys.exit(failed)
 
 
 if __name__ == "__main__":
