@@ -21,13 +21,15 @@ from pdmuxd.controlplane.history.periods import (
     stored_step_s,
 )
 from pdmuxd.controlplane.history.reading import DecisionSummary, HistoryReader, Judged, Usage
-from pdmuxd.controlplane.history.recorder import NODE, SECONDS_KEPT, Mark, Recorder
+from pdmuxd.controlplane.history.recorder import NODE, SECONDS_KEPT, Mark, Recorder, unpacked
 from pdmuxd.controlplane.history.writing import HistoryWriter, Retention
 from pdmuxd.controlplane.services.store import Store
 from pdmuxd.engine.core.errors import InvalidValueError, StoreError
 
 MAX_POINTS = 2000
 MAX_MARKS = 500
+SECONDS_AT_ONCE = 200
+"""Of the last half hour in one turn of the event loop."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -112,8 +114,8 @@ class History:
         `TOTAL_SM_MS` is the node's, for shares. Raises: StoreError.
         """
         if period.step_s < MINUTE_S:
-            found = self._seconds(tenant, period)
-            node = found if tenant == NODE else self._seconds(NODE, period)
+            found = await self._seconds(tenant, period)
+            node = found if tenant == NODE else await self._seconds(NODE, period)
         else:
             found = await self._stored(tenant, since_ms, period)
             node = found if tenant == NODE else await self._stored(NODE, 0, period)
@@ -173,10 +175,15 @@ class History:
             return max(self.recorder.kept_since_s, now_s - SECONDS_KEPT)
         return now_s - self.retention.of(stored_step_s(step_s))
 
-    def _seconds(self, tenant: str, period: Period) -> dict[int, Row]:
-        return _in_points(
-            self.recorder.seconds(tenant, start_s=period.first_s, end_s=int(period.end_s)), period.step_s
-        )
+    async def _seconds(self, tenant: str, period: Period) -> dict[int, Row]:
+        """Summed in slices: half an hour at once takes milliseconds, in which tokens would wait."""
+        kept = self.recorder.packed(tenant, start_s=period.first_s, end_s=int(period.end_s))
+        points: dict[int, Row] = {}
+        for begin in range(0, len(kept), SECONDS_AT_ONCE):
+            some = kept[begin : begin + SECONDS_AT_ONCE]
+            _in_points(((second, unpacked(packed)) for second, packed in some), period.step_s, points)
+            await asyncio.sleep(0)
+        return points
 
     async def _stored(self, tenant: str, since_ms: int, period: Period) -> dict[int, Row]:
         segment = Segment(
@@ -197,8 +204,10 @@ class History:
         return self.reader.read(ids, segment)
 
 
-def _in_points(rows: Iterable[tuple[int, Row]], step_s: int) -> dict[int, Row]:
-    points: dict[int, Row] = {}
+def _in_points(
+    rows: Iterable[tuple[int, Row]], step_s: int, points: dict[int, Row] | None = None
+) -> dict[int, Row]:
+    points = {} if points is None else points
     for at, row in rows:
         begin = begin_of(at, step_s)
         if begin in points:

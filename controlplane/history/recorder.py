@@ -8,7 +8,7 @@ what waits for the database by its rows too; what had to be thrown away is count
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from struct import Struct
 from typing import Any, Literal, TypeVar
@@ -87,6 +87,11 @@ class Gauges:
     late: int = 0
     oldest_wait_s: float = 0.0
     in_flight: int = 0
+
+
+def unpacked(packed: bytes) -> Row:
+    """The counts of a second."""
+    return list(_PACKED.unpack(packed))
 
 
 class Recorder:
@@ -249,12 +254,13 @@ class Recorder:
 
     # What is asked for
 
-    def seconds(self, tenant: str, *, start_s: int, end_s: int) -> Iterator[tuple[int, Row]]:
-        """(second, counts) of those that are kept, in the order in which they passed."""
-        for second, rows in self._seconds:
-            packed = rows.get(tenant)
-            if packed is not None and start_s <= second < end_s:
-                yield second, list(_PACKED.unpack(packed))
+    def packed(self, tenant: str, *, start_s: int, end_s: int) -> list[tuple[int, bytes]]:
+        """(second, counts to be `unpacked`) of those that are kept, in the order in which they passed."""
+        return [
+            (second, rows[tenant])
+            for second, rows in self._seconds
+            if start_s <= second < end_s and tenant in rows
+        ]
 
     @property
     def kept_since_s(self) -> int:

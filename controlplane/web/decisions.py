@@ -54,8 +54,8 @@ def decision_routes(telemetry: Telemetry, history: History) -> APIRouter:
         shown = Shown.asked(at, window, time.time(), {"reason": reason})
         if shown.is_all:
             return await asyncio.to_thread(show, request, shown, reason, csv)
-        step_s = next(step for step in (DAY_S, HOUR_S, MINUTE_S) if shown.period.step_s >= step)
-        start_s, end_s = shown.period.start_s, shown.period.end_s
+        step_s = next(step for step in (DAY_S, HOUR_S, MINUTE_S) if shown.minutes.step_s >= step)
+        start_s, end_s = shown.minutes.start_s, shown.minutes.end_s
         segment = Segment(
             step_s=step_s, start_s=int(start_s // step_s * step_s), end_s=int(-(-end_s // step_s) * step_s)
         )

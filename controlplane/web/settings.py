@@ -67,11 +67,11 @@ def _table(settings: Settings) -> Table:
         columns=(
             Column("key", "Key"),
             Column("value", "Value", _shown, "long"),
-            long("origin", "Where it is from"),
-            long("waits", "Waits"),
+            Column("origin", "Where it is from"),
             long("description", "What it is"),
+            Column("waits", "Waits"),
         ),
-        rows=[(key, one.value, one.origin, one.waits, one.description) for key, one in settings.items()],
+        rows=[(key, one.value, one.origin, one.description, one.waits) for key, one in settings.items()],
         empty="No daemon runs here.",
     )
 

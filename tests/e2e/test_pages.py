@@ -10,40 +10,14 @@ import chromium
 import pytest
 from daemon_process import wait_until
 from steady_load import steady_load
+from ui_pages import LOADED, LOGIN, WIDTHS, every_path, go, resize
 
 from pdmuxd.controlplane.api.access import PAGES
 
-WIDTHS = (390, 1280, 2560)
-LOGIN = "document.querySelector('#token').value = '{token}'; document.forms[0].submit()"
-LOADED = "location.pathname + location.search == '{path}' && document.readyState == 'complete'"
 AXE = """(async () => (await axe.run(document, {resultTypes: ["violations"]})).violations
   .filter(one => ["serious", "critical"].includes(one.impact))
   .map(one => `${one.id}: ${one.nodes.map(node => node.target).join(", ")}`).join("; "))()"""
 WIDER = "document.documentElement.scrollWidth > document.documentElement.clientWidth"
-PATHS = (
-    "/ui/overview",
-    "/ui/overview?window=2h",
-    "/ui/overview?at=2026-01-31T12:00:00Z",
-    "/ui/tenants",
-    "/ui/tenants?q=def",
-    "/ui/tenants/default",
-    "/ui/tenants/default/targets",
-    "/ui/requests?which=missed",
-    "/ui/requests?window=30m",
-    "/ui/decisions",
-    "/ui/decisions?window=30m",
-    "/ui/partitions",
-    "/ui/gpu",
-    "/ui/profiles",
-    "/ui/policy",
-    "/ui/what-if?tbt_ms=30+10",
-    "/ui/replays",
-    "/ui/alarms",
-    "/ui/audit",
-    "/ui/settings",
-    "/ui/tenants/default/requests",
-    "/ui/tenants/nobody",
-)
 DARK_TOO = ("/ui/overview", "/ui/tenants/default", "/ui/tenants/default/targets")
 """Among them they have all colours."""
 NO_PAGES = {"/ui", "/ui/overview/picture", "/ui/live", "/ui/tenants.csv", "/ui/{path}"}
@@ -83,32 +57,13 @@ async def logged_in(daemon, folder):
         yield page
 
 
-async def go(page, daemon, path):
-    await page.call("Page.navigate", url=daemon.admin_url + path)
-    await page.until(LOADED.format(path=path))
-
-
-async def resize(page, width):
-    await page.call(
-        "Emulation.setDeviceMetricsOverride", width=width, height=900, deviceScaleFactor=1, mobile=False
-    )
-
-
 async def test_every_page_fits_can_be_heard_and_keeps_to_itself(overloaded, tmp_path):
     axe = (files("axe_core_python") / "axe.min.js").read_text()
     found = {}
     async with logged_in(overloaded, tmp_path / "browser") as page:
-        missed = overloaded.admin("GET", "/api/v1/requests?missed=true").json()["requests"][0]
-        profile = overloaded.admin("GET", "/api/v1/profiles").json()[0]["id"]
-        replayed = overloaded.admin("POST", "/api/v1/what-if/replays", json={"variants": [{}]}).json()["id"]
-        paths = (
-            *PATHS,
-            f"/ui/requests/{missed['request_id']}",
-            f"/ui/profiles/{profile}",
-            f"/ui/replays/{replayed}",
-        )
+        paths = every_path(overloaded.admin)
         for path in paths:
-            await go(page, overloaded, path)
+            await go(page, overloaded.admin_url, path)
             for width in WIDTHS:
                 await resize(page, width)
                 if await page.run(WIDER):
@@ -134,7 +89,7 @@ async def test_every_page_fits_can_be_heard_and_keeps_to_itself(overloaded, tmp_
 
 async def test_the_overview_is_live_and_keeps_its_place(overloaded, tmp_path):
     async with logged_in(overloaded, tmp_path / "browser") as page:
-        await go(page, overloaded, "/ui/overview")
+        await go(page, overloaded.admin_url, "/ui/overview")
         assert "default misses" in await page.until("document.querySelector('#verdict.bad h1')?.innerText")
         row = "document.querySelector('tr[data-tenant=default]')"
         await page.run(f"window.row = {row}; window.seen = document.querySelector('#strip').innerHTML; 0")
@@ -152,7 +107,7 @@ async def test_the_overview_is_live_and_keeps_its_place(overloaded, tmp_path):
 
 async def test_targets_are_changed_with_a_forecast(overloaded, tmp_path):
     async with logged_in(overloaded, tmp_path / "browser") as page:
-        await go(page, overloaded, "/ui/tenants/default/targets")
+        await go(page, overloaded.admin_url, "/ui/tenants/default/targets")
         await page.run("document.querySelector('#tbt_ms').value = '77'")
         await page.run("document.querySelector('button[value=forecast]').click()")
         await page.until("document.querySelector('#forecast') && document.readyState == 'complete'")

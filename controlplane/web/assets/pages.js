@@ -127,5 +127,6 @@ function refresh(place) {
 
 showTheme();
 showTimes(document);
+document.querySelector("[aria-current=page]")?.scrollIntoView({ inline: "center", block: "nearest" });
 for (const place of document.querySelectorAll("[data-refresh]")) refresh(place);
 if (document.body.dataset.stream) follow(document.body.dataset.stream);

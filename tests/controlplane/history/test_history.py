@@ -8,7 +8,7 @@ from telemetry_feeds import START_S, HandClock, directory
 from pdmuxd.controlplane.history import recorder as recording
 from pdmuxd.controlplane.history.columns import Column
 from pdmuxd.controlplane.history.history import MAX_POINTS, History, Period
-from pdmuxd.controlplane.history.recorder import NODE, Gauges, Recorder
+from pdmuxd.controlplane.history.recorder import NODE, Gauges, Recorder, unpacked
 from pdmuxd.controlplane.history.writing import Retention
 from pdmuxd.controlplane.services.control_plane import ControlPlane
 from pdmuxd.engine.core.errors import InvalidValueError, StoreError
@@ -187,7 +187,7 @@ async def test_memory_is_bounded_when_many_tenants_are_active(
             recorder.row(name)[Column.ARRIVALS] += 1
         clock.turn(1.0)
         recorder.turn({})
-    kept = list(recorder.seconds("t0", start_s=0, end_s=2**40))
+    kept = [(at, unpacked(row)) for at, row in recorder.packed("t0", start_s=0, end_s=2**40)]
     assert len(kept) == 10  # of ten rows each: nine tenants and the node
     assert recorder.kept_since_s == kept[0][0] == int(START_S) + 40
 

@@ -420,6 +420,14 @@ async def test_a_time_that_is_over_is_read_from_the_history(browser: Browser, pa
     assert 'class="empty"' in page.text
 
 
+@pytest.mark.parametrize("window", ["30m", "2h", "24h", "7d", "30d"])
+@pytest.mark.parametrize("path", ["/ui/decisions", "/ui/requests", "/ui/alarms", "/ui/audit"])
+async def test_a_length_until_now_is_shown(browser: Browser, path: str, window: str) -> None:
+    page = await browser.get(f"{path}?window={window}")
+    assert page.status_code == 200
+    assert "The last " in page.text
+
+
 def test_a_cell_that_leads_elsewhere_is_its_text_in_csv() -> None:
     table = Table(
         name="t",
