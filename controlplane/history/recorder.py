@@ -119,8 +119,12 @@ class Recorder:
 
     # What is counted
 
-    def use(self, changed: Iterable[tuple[str, TenantRecord | None, TenantRecord | None]]) -> None:
-        """Take over how tenants are now, by name, before and after.
+    def use(self, tenants: Mapping[str, TenantRecord]) -> None:
+        """Count these tenants, and no others."""
+        self.change((name, None, tenants.get(name)) for name in {**self._since_ms, **tenants})
+
+    def change(self, changed: Iterable[tuple[str, TenantRecord | None, TenantRecord | None]]) -> None:
+        """Count tenants as they are now: name, before, after.
 
         Of one that is gone, or was made anew, the seconds are forgotten.
         """

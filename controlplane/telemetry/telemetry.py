@@ -248,7 +248,7 @@ class Telemetry:
         for gone in self.tenants.keys() - snapshot.tenants.keys():
             del self.tenants[gone]
             self.states.drop(gone)
-        self.recorder.use(change.tenants)
+        self.recorder.change(change.tenants)
         self.expected.keep(snapshot.tenants)
         if before is not _EMPTY:
             self._chronicle.on_directory(before, snapshot, change.tenants)

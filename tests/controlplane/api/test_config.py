@@ -236,5 +236,5 @@ async def test_it_is_made_once_more_when_others_change_things_meanwhile(
 
 async def test_the_schema_is_that_of_the_document(call: AdminCalls) -> None:
     schema = (await call("GET", f"{CONFIG}/schema")).json()
-    assert set(schema["properties"]) == {"tenants", "policy"}
+    assert set(schema["properties"]) == {"tenants", "policy", "prices"}
     assert schema["$defs"]["ConfigTenantIn"]["additionalProperties"] is False

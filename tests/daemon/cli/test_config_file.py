@@ -220,4 +220,4 @@ def test_the_schema_is_printed_without_a_daemon_when_asked(pdmuxd) -> None:
     schema = json.loads(pdmuxd("apply", "--schema").out)
     assert schema["$schema"].endswith("2020-12/schema")
     assert schema["additionalProperties"] is False
-    assert set(schema["properties"]) == {"tenants", "policy"}
+    assert set(schema["properties"]) == {"tenants", "policy", "prices"}
