@@ -321,6 +321,7 @@ def build_telemetry(
         in_flight=admission.by_tenant,
     )
     telemetry.on_settled = metrics.request_judged
+    telemetry.on_outcome = metrics.request_over
     for collector in collectors(telemetry, metrics.tenants, node_limit=admission.max_in_flight):
         metrics.registry.register(collector)
     metrics.registry.register(TokenCollector(supervisor.token_counts))

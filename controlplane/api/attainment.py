@@ -144,6 +144,7 @@ def _read(telemetry: Telemetry, tenant: TenantRecord, in_flight: int, waiting: O
         name=tenant.name,
         target_ratio=tenant.slo.attainment_ratio,
         windows=[(each, attainment.violations(now_s, each, waiting)) for each in WINDOWS_S],
+        outcomes=dict(attainment.outcomes),
         requests=attainment.requests,
         refused=attainment.refused,
         in_flight=in_flight,

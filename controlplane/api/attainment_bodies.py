@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from pydantic import BaseModel, Field
 
 from pdmuxd.controlplane.events.messages import Verdict
+from pdmuxd.controlplane.events.outcomes import Outcome, OutcomeWord
 from pdmuxd.controlplane.milliseconds import to_ms
 from pdmuxd.controlplane.telemetry.attainment import (
     FIVE_MINUTES_S,
     HOUR_S,
     WINDOWS_S,
+    TargetCounts,
     ViolationCounts,
     budget_left,
     verdict_of,
@@ -25,8 +27,8 @@ class WindowOut(BaseModel):
     """One target over one window."""
 
     window_ms: float = Field(examples=[300000.0])
-    requests: int = Field(description="With a first token, or with a gap.")
-    judged: int = Field(description="For TTFT these requests, for TBT the gaps between their tokens.")
+    requests: int = Field(description="With a first token, with a gap, or that were asked.")
+    judged: int = Field(description="These requests; for TBT the gaps between their tokens.")
     missed: int = Field(description="Of what was judged.")
     attainment_ratio: float | None = Field(description="Null without traffic.")
     engine_judged: int = Field(description="As the engine made them; the others are as clients saw them.")
@@ -39,18 +41,37 @@ class WindowOut(BaseModel):
     )
 
 
+class AvailabilityOut(BaseModel):
+    """Whether requests were served, over one window."""
+
+    window_ms: float = Field(examples=[300000.0])
+    asked: int = Field(
+        description="Requests that are over, but for those that clients gave up or that were not valid."
+    )
+    unserved: int = Field(description="Of these: refused (429, 503), expired, lost or failed.")
+    limited: int = Field(description="Of these, refused by limits of the tenant or of its key.")
+    availability_ratio: float | None = Field(description="Null without traffic.")
+    budget_left_ratio: float = Field(description="As of `ttft` and `tbt`.")
+    burn: float | None = Field(description="As of `ttft` and `tbt`.")
+
+
 class TenantAttainmentOut(BaseModel):
     """One tenant."""
 
     tenant: str = Field(examples=["chat"])
     target_ratio: float = Field(description="The attainment that its SLO asks for.")
     budget_left_ratio: float = Field(
-        description="Of the last hour's error budget, of the target that has less; negative if overdrawn."
+        description="Of the last hour's error budget, of the target that has least; negative if overdrawn."
     )
     ttft: list[WindowOut]
     tbt: list[WindowOut]
+    availability: list[AvailabilityOut]
+    outcomes: dict[OutcomeWord, int] = Field(
+        description="How requests ended since the daemon started; what did not happen is left out.",
+        examples=[{"finished": 812, "limited": 43}],
+    )
     requests: int = Field(description="Ended in the engine since the daemon started.")
-    refused: int = Field(description="Answered with 429 since the daemon started.")
+    refused: int = Field(description="Answered with 429 or 503 since the daemon started.")
     in_flight: int
     waiting: int = Field(description="In flight without a first token, at the gateway and in the engine.")
     late_now: int = Field(
@@ -58,7 +79,7 @@ class TenantAttainmentOut(BaseModel):
     )
     oldest_wait_ms: float = Field(description="How long the oldest of `waiting` has waited; 0 without any.")
     verdict: Verdict = Field(
-        description="Over the last five minutes, late ones of now included: whether both targets are met."
+        description="Over the last five minutes, late ones of now included: whether all targets are met."
     )
 
 
@@ -74,7 +95,7 @@ class TotalsOut(BaseModel):
     late_now: int
     oldest_wait_ms: float
     requests: int = Field(description="Ended in the engine since the daemon started.")
-    refused: int = Field(description="Answered with 429 since the daemon started.")
+    refused: int = Field(description="Answered with 429 or 503 since the daemon started.")
 
 
 class AttainmentOut(BaseModel):
@@ -91,7 +112,8 @@ class TenantCounts:
 
     name: str
     target_ratio: float
-    windows: Sequence[tuple[float, tuple[ViolationCounts, ViolationCounts]]]
+    windows: Sequence[tuple[float, TargetCounts]]
+    outcomes: Mapping[Outcome, int]
     requests: int
     refused: int
     in_flight: int
@@ -112,8 +134,10 @@ def _out(read: TenantCounts) -> TenantAttainmentOut:
         tenant=read.name,
         target_ratio=target_ratio,
         budget_left_ratio=budget_left(windows[HOUR_S], target_ratio),
-        ttft=[_window(ttft, window_s, target_ratio) for window_s, (ttft, _) in read.windows],
-        tbt=[_window(tbt, window_s, target_ratio) for window_s, (_, tbt) in read.windows],
+        ttft=[_window(counts.ttft, window_s, target_ratio) for window_s, counts in read.windows],
+        tbt=[_window(counts.tbt, window_s, target_ratio) for window_s, counts in read.windows],
+        availability=[_served(counts.availability, s, target_ratio) for s, counts in read.windows],
+        outcomes={each.value: count for each, count in read.outcomes.items()},
         requests=read.requests,
         refused=read.refused,
         in_flight=read.in_flight,
@@ -121,6 +145,18 @@ def _out(read: TenantCounts) -> TenantAttainmentOut:
         late_now=read.waiting.late,
         oldest_wait_ms=to_ms(round(read.waiting.oldest_wait_s, 3)),
         verdict=verdict_of(windows[FIVE_MINUTES_S], target_ratio),
+    )
+
+
+def _served(counts: ViolationCounts, window_s: float, target_ratio: float) -> AvailabilityOut:
+    return AvailabilityOut(
+        window_ms=to_ms(window_s),
+        asked=counts.judged,
+        unserved=counts.missed,
+        limited=counts.limited,
+        availability_ratio=rounded(counts.attainment_ratio),
+        budget_left_ratio=round(1.0 - (counts.burn(target_ratio) or 0.0), 6),
+        burn=rounded(counts.burn(target_ratio)),
     )
 
 

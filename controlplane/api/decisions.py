@@ -12,6 +12,7 @@ from pdmuxd.controlplane.api.parameters import one_of
 from pdmuxd.controlplane.api.problems import documented
 from pdmuxd.controlplane.api.routing import admin_router
 from pdmuxd.controlplane.events.messages import DecisionEvent, RequestEvent, instant, ms
+from pdmuxd.controlplane.events.outcomes import OutcomeWord
 from pdmuxd.controlplane.telemetry import serializers
 from pdmuxd.controlplane.telemetry.decisions import SeenDecision, decision_event, newest
 from pdmuxd.controlplane.telemetry.requests import RequestLifecycle
@@ -108,20 +109,26 @@ def decision_routes(telemetry: Telemetry) -> APIRouter:
     def list_requests(
         tenant: str | None = None,
         missed: Annotated[bool | None, Query(description="Whether a target was missed.")] = None,
-        outcome: Literal["finished", "aborted", "failed", "refused"] | None = None,
+        outcome: Annotated[
+            OutcomeWord | None,
+            Query(description="How it ended: see `outcome` of a request."),
+        ] = None,
+        target: Annotated[
+            Literal["ttft", "tbt", "availability"] | None,
+            Query(description="Only those that missed this one."),
+        ] = None,
         in_flight: Annotated[bool, Query(description="Those in flight instead of those that ended.")] = False,
         limit: _Limit = 100,
     ) -> RequestsOut:
         """List the newest requests, with the targets that they missed and why."""
-        lifecycles = telemetry.requests.in_flight() if in_flight else telemetry.requests.ended()
+        lifecycles = telemetry.requests.in_flight() if in_flight else telemetry.requests.over()
 
         def keep(lifecycle: RequestLifecycle) -> bool:
             return (
                 (tenant is None or lifecycle.tenant == tenant)
                 and (missed is None or bool(lifecycle.violations) == missed)
-                and (
-                    outcome is None or (lifecycle.record is not None and lifecycle.record.outcome == outcome)
-                )
+                and (outcome is None or lifecycle.outcome == outcome)
+                and (target is None or any(each.target == target for each in lifecycle.violations))
             )
 
         chosen = [lifecycle for lifecycle in reversed(lifecycles) if keep(lifecycle)][:limit]

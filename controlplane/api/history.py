@@ -60,6 +60,11 @@ class HistoryColumns(BaseModel):
     )
     decode_sm_ms: list[int] = Field(description="The same of decode, shared by tokens made.")
     total_sm_ms: list[int] = Field(description="SM time that there was, for shares; the node's.")
+    asked: list[int] = Field(
+        description="Requests that are over, but for those that clients gave up or that were not valid."
+    )
+    unserved: list[int] = Field(description="Of these: refused, expired, lost or failed.")
+    limited: list[int] = Field(description="Of these, refused by limits of the tenant or of its key.")
     worst_wait_ms: list[int] = Field(description="The longest that any request waited; a largest value.")
     worst_ttft_ms: list[int] = Field(description="A largest value, as delivered.")
     worst_gap_ms: list[int] = Field(description="A largest value, as delivered.")

@@ -11,6 +11,7 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from pdmuxd.controlplane.events.outcomes import OutcomeWord
 from pdmuxd.controlplane.milliseconds import to_ms
 from pdmuxd.controlplane.node.engine_status import EngineState
 
@@ -146,8 +147,18 @@ class TenantLoad(EventMessage):
     """Requests in time, of all with a first token."""
     tbt_attainment_ratio: float | None
     """Gaps in time, of all."""
+    availability_ratio: float | None = None
+    """Requests that were served, of all that were asked; over the last hour, as the two before."""
     ttft_burn: float | None
     tbt_burn: float | None
+    availability_burn: float | None = None
+    """Over five minutes, as the two before; refusals by the tenant's own limits included."""
+    asked: int = 0
+    """Over five minutes: requests that are over, but for those that clients gave up or were not valid."""
+    unserved: int = 0
+    """Of these: refused, expired, lost or failed."""
+    limited: int = 0
+    """Of these, refused by limits of the tenant or of its key."""
     budget_left_ratio: float | None
     tbt_capped_since: datetime | None = None
     """Its TBT target costs all more than `max_tbt_cost_ratio`; null: it is not capped."""
@@ -259,7 +270,10 @@ class RequestEvent(EventMessage):
     request_id: str = Field(examples=["5f0c3e0a3b8c4a0f9d5e6b7c8d9e0f1a"])
     tenant: str
     state: Literal["in_flight", "ended"]
-    outcome: str | None = None
+    outcome: OutcomeWord | None = None
+    """How it ended; null while it is in flight."""
+    error: str | None = None
+    """The code of the error that its client got in place of an answer."""
     path: str | None
     status: int | None
     arrived_at: datetime | None
@@ -313,6 +327,7 @@ AlarmKind = Literal[
     "link_lost",
     "ttft_burn",
     "tbt_burn",
+    "availability_burn",
     "late_now",
     "telemetry_dropped",
     "predictor_drift",

@@ -35,12 +35,18 @@ class Column(IntEnum):
     DECODE_SM_MS = 17
     TOTAL_SM_MS = 18
     """That there was, busy or not; of the node only."""
-    WORST_WAIT_MS = 19
-    WORST_TTFT_MS = 20
-    WORST_GAP_MS = 21
-    WAITING = 22
-    LATE = 23
-    IN_FLIGHT = 24
+    ASKED = 19
+    """Requests that are over, but for those that clients gave up or that were not valid."""
+    UNSERVED = 20
+    """Of these: refused, expired, lost or failed."""
+    LIMITED = 21
+    """Of these, refused by the tenant's own limits."""
+    WORST_WAIT_MS = 22
+    WORST_TTFT_MS = 23
+    WORST_GAP_MS = 24
+    WAITING = 25
+    LATE = 26
+    IN_FLIGHT = 27
 
 
 SUMS = tuple(Column)[: Column.WORST_WAIT_MS]

@@ -30,6 +30,7 @@ from pdmuxd.controlplane.services.store import Store
 JUDGED = (
     *("ttft_judged", "ttft_missed", "tbt_requests", "gaps", "gaps_missed"),
     *("engine_ttft_judged", "engine_ttft_missed", "engine_gaps", "engine_gaps_missed"),
+    *("asked", "unserved", "limited"),
 )
 
 
@@ -69,8 +70,8 @@ class Judged:
     series: Series
     at_s: int
     counts: tuple[int, ...]
-    """As JUDGED: TTFT judged and missed, requests with a gap, gaps and missed ones; and the engine's: TTFT,
-    gaps."""
+    """As JUDGED: TTFT judged and missed, requests with a gap, gaps and missed ones; the engine's TTFT and
+    gaps; requests asked, not served, and of these refused by the tenant's own limits."""
 
 
 class HistoryReader:
@@ -154,7 +155,8 @@ class HistoryReader:
         """What was judged of each tenant in each period of a segment."""
         columns = [getattr(HistoryRow, name) for name in JUDGED]
         statement = select(col(HistoryRow.series_id), col(HistoryRow.at), *columns).where(
-            *_within(HistoryRow, segment), col(HistoryRow.ttft_judged) + col(HistoryRow.gaps) > 0
+            *_within(HistoryRow, segment),
+            col(HistoryRow.ttft_judged) + col(HistoryRow.gaps) + col(HistoryRow.asked) > 0,
         )
         with self._store.transaction() as session:
             known = _series(session.connection().execute(_SERIES.where(col(HistorySeriesRow.tenant) != NODE)))

@@ -14,6 +14,7 @@ from struct import Struct
 from typing import Any, Literal, TypeVar
 
 from pdmuxd.controlplane.events.messages import AlarmEvent
+from pdmuxd.controlplane.events.outcomes import ASKED, UNSERVED, Outcome
 from pdmuxd.controlplane.history.columns import Column, Row, empty, merge
 from pdmuxd.controlplane.history.ledger import LedgerEntry
 from pdmuxd.controlplane.history.periods import MINUTE_S, begin_of
@@ -193,6 +194,14 @@ class Recorder:
         for name in {tenant, NODE}:
             if (series := self._series(name)) is not None:
                 self._batch.refusals[series, minute, cause] += 1
+
+    def outcome(self, tenant: str, outcome: Outcome) -> None:
+        """A request of a tenant is over."""
+        if outcome in ASKED:
+            row = self.row(tenant)
+            row[Column.ASKED] += 1
+            row[Column.UNSERVED] += outcome in UNSERVED
+            row[Column.LIMITED] += outcome is Outcome.LIMITED
 
     def sm_time(self, *, prefill_sm_s: float, decode_sm_s: float, total_sm_s: float) -> None:
         """SM time passed."""

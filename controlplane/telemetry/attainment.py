@@ -1,16 +1,19 @@
 """How well targets are met, for one tenant or for all: latencies, attainment, error budget and its burn.
 
-TTFT is judged by request, TBT by gap: both shares must reach the attainment that was promised. The budget is
+TTFT is judged by request, TBT by gap, availability by request that was asked: all three shares must reach the
+attainment that was promised. The budget is
 the share that may miss, 1 minus that attainment. Burn is the share that did miss over the budget: at 1 the
 budget is just used up, at 2 twice as fast. An idle hour leaves the whole budget.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
 
 from pdmuxd.controlplane.events.messages import Spread, Verdict
+from pdmuxd.controlplane.events.outcomes import ASKED, UNSERVED, Outcome
 from pdmuxd.controlplane.history.reading import Judged
 from pdmuxd.controlplane.telemetry.counts import CountWindow
 from pdmuxd.controlplane.telemetry.histogram import SlidingHistogram
@@ -25,10 +28,11 @@ HOUR_SLOT_S, DAY_SLOT_S, MONTH_SLOT_S = 30.0, 900.0, 21_600.0
 """How precise the longer windows are."""
 _TTFT, _TTFT_MISSED, _TBT, _GAPS, _GAPS_MISSED = range(5)
 _ENGINE_TTFT, _ENGINE_TTFT_MISSED, _ENGINE_GAPS, _ENGINE_GAPS_MISSED = range(5, 9)
-_JUDGED = 9
+_ASKED, _UNSERVED, _LIMITED = range(9, 12)
+_JUDGED = 12
 """Columns of the longer windows, which are for attainment alone."""
-_ENDED, _GOOD, _OUTPUT, _REFUSED = range(9, 13)
-_COLUMNS = 13
+_ENDED, _GOOD, _OUTPUT, _REFUSED = range(12, 16)
+_COLUMNS = 16
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,7 +40,7 @@ class ViolationCounts:
     """One target over one window."""
 
     requests: int
-    """Those with a first token, or with a gap."""
+    """Those with a first token, with a gap, or that were asked."""
     judged: int
     """These requests, or their gaps."""
     missed: int
@@ -44,15 +48,41 @@ class ViolationCounts:
     engine_judged: int = 0
     engine_missed: int = 0
     """The same as the engine made them; the others are as clients saw them, where the gateway could."""
+    limited: int = 0
+    """Of what missed availability, refused by the tenant's own limits."""
 
     @property
     def attainment_ratio(self) -> float | None:
         """The share that met it; None if there was nothing to judge."""
         return None if not self.judged else 1.0 - self.missed / self.judged
 
+    @property
+    def without_limited(self) -> ViolationCounts:
+        """As if requests over their tenant's own limits had not been sent."""
+        return replace(
+            self,
+            requests=self.requests - self.limited,
+            judged=self.judged - self.limited,
+            missed=self.missed - self.limited,
+            limited=0,
+        )
+
     def burn(self, target_ratio: float) -> float | None:
         """How many times too fast the error budget is used; None if there was nothing to judge."""
         return None if not self.judged else self.missed / self.judged / (1.0 - target_ratio)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TargetCounts:
+    """How each target was kept over one window."""
+
+    ttft: ViolationCounts
+    tbt: ViolationCounts
+    availability: ViolationCounts
+    """Requests that were asked, and those of them that were not served."""
+
+    def __iter__(self) -> Iterator[ViolationCounts]:
+        return iter((self.ttft, self.tbt, self.availability))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,7 +96,7 @@ class Rates:
 
 
 def verdict_of(counts: Iterable[ViolationCounts], target_ratio: float) -> Verdict:
-    """Whether both targets are kept, by what was counted of them."""
+    """Whether all targets are kept, by what was counted of them."""
     known = [ratio for ratio in (each.attainment_ratio for each in counts) if ratio is not None]
     if not known:
         return "no_traffic"
@@ -74,7 +104,7 @@ def verdict_of(counts: Iterable[ViolationCounts], target_ratio: float) -> Verdic
 
 
 def budget_left(hour: Iterable[ViolationCounts], target_ratio: float) -> float:
-    """What is left of an error budget, of the target that has less; may be negative."""
+    """What is left of an error budget, of the target that has least; may be negative."""
     return round(1.0 - max(each.burn(target_ratio) or 0.0 for each in hour), 6)
 
 
@@ -85,6 +115,8 @@ class Attainment:
         self.requests = 0
         self.refused = 0
         """Since the daemon started, as `requests`."""
+        self.outcomes: Counter[Outcome] = Counter()
+        """How requests ended, since the daemon started."""
         self.last_s = 0.0
         self._ttft = SlidingHistogram()
         self._tbt_gaps = SlidingHistogram()
@@ -119,6 +151,16 @@ class Attainment:
         self._count_judged(_ENGINE_GAPS_MISSED, record.tbt_gaps - record.tbt_gaps_met, now_s)
         if judged.good:
             self._count(_GOOD, 1, now_s)
+
+    def on_outcome(self, outcome: Outcome, now_s: float) -> None:
+        """A request that the tenant sent is over; told once of each."""
+        self.outcomes[outcome] += 1
+        self.last_s = now_s
+        if outcome in ASKED:
+            self._count_judged(_ASKED, 1, now_s)
+        if outcome in UNSERVED:
+            self._count_judged(_UNSERVED, 1, now_s)
+            self._count_judged(_LIMITED, int(outcome is Outcome.LIMITED), now_s)
 
     def restore(self, past: Judged, now_s: float, window_s: float) -> None:
         """Count what was judged before the daemon started, for one of WINDOWS_S."""
@@ -155,26 +197,30 @@ class Attainment:
             refused_per_s=round(sums[_REFUSED] / WINDOW_S, 4),
         )
 
-    def violations(
-        self, now_s: float, window_s: float, waiting: OpenCounts = NOTHING_OPEN
-    ) -> tuple[ViolationCounts, ViolationCounts]:
-        """(TTFT, TBT) over one of WINDOWS_S, the TTFT of requests that are open included."""
+    def violations(self, now_s: float, window_s: float, waiting: OpenCounts = NOTHING_OPEN) -> TargetCounts:
+        """Over one of WINDOWS_S, the TTFT of requests that are open included."""
         counts = self._window(window_s).sums(now_s, window_s)
         judged = counts[_TTFT] + waiting.judged
-        return (
-            ViolationCounts(
+        return TargetCounts(
+            ttft=ViolationCounts(
                 requests=judged,
                 judged=judged,
                 missed=counts[_TTFT_MISSED] + waiting.missed,
                 engine_judged=counts[_ENGINE_TTFT],
                 engine_missed=counts[_ENGINE_TTFT_MISSED],
             ),
-            ViolationCounts(
+            tbt=ViolationCounts(
                 requests=counts[_TBT],
                 judged=counts[_GAPS],
                 missed=counts[_GAPS_MISSED],
                 engine_judged=counts[_ENGINE_GAPS],
                 engine_missed=counts[_ENGINE_GAPS_MISSED],
+            ),
+            availability=ViolationCounts(
+                requests=counts[_ASKED],
+                judged=counts[_ASKED],
+                missed=counts[_UNSERVED],
+                limited=counts[_LIMITED],
             ),
         )
 
@@ -185,7 +231,7 @@ class Attainment:
     def budget_left_ratio(
         self, now_s: float, target_ratio: float, waiting: OpenCounts = NOTHING_OPEN
     ) -> float:
-        """What is left of the last hour's error budget, of the target that has less; may be negative."""
+        """What is left of the last hour's error budget, of the target that has least; may be negative."""
         return budget_left(self.violations(now_s, HOUR_S, waiting), target_ratio)
 
     def _window(self, window_s: float) -> CountWindow:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 
 from pdmuxd.controlplane.events.messages import AlarmKind
 from pdmuxd.controlplane.node.engine_status import EngineStatus
@@ -12,6 +12,7 @@ from pdmuxd.controlplane.telemetry.attainment import (
     FIVE_MINUTES_S,
     HOUR_S,
     MINUTE_S,
+    TargetCounts,
     ViolationCounts,
 )
 from pdmuxd.controlplane.telemetry.drift import Drift
@@ -32,7 +33,12 @@ tenth of a month's, in small misses that the short windows may pass over."""
 DAY_OVER_HOUR = 4
 """So many times as much must have been judged in a day as in its last hour."""
 
-_BURNS: tuple[tuple[AlarmKind, str], ...] = (("ttft_burn", "TTFT"), ("tbt_burn", "TBT"))
+_BURNS: tuple[tuple[AlarmKind, str, Callable[[TargetCounts], ViolationCounts]], ...] = (
+    ("ttft_burn", "TTFT", lambda counts: counts.ttft),
+    ("tbt_burn", "TBT", lambda counts: counts.tbt),
+    # A client that is held to its own limits is no reason to call anybody.
+    ("availability_burn", "availability", lambda counts: counts.availability.without_limited),
+)
 _WINDOWS = {MINUTE_S: "1 min", FIVE_MINUTES_S: "5 min", HOUR_S: "1 h", DAY_S: "24 h"}
 BURN_WINDOWS_S = tuple(_WINDOWS)
 
@@ -48,12 +54,12 @@ def engine_conditions(
 
 
 def burn_conditions(
-    name: str, target_ratio: float, windows: Mapping[float, tuple[ViolationCounts, ViolationCounts]]
+    name: str, target_ratio: float, windows: Mapping[float, TargetCounts]
 ) -> Iterator[Condition]:
     """A tenant's error budget is used up too fast; `windows` are those of BURN_WINDOWS_S."""
-    for index, (kind, label) in enumerate(_BURNS):
+    for kind, label, counts_of in _BURNS:
         for long_s, short_s, limit in BURN_PAIRS:
-            long, short = windows[long_s][index], windows[short_s][index]
+            long, short = counts_of(windows[long_s]), counts_of(windows[short_s])
             # A day of which only the last hour is known says nothing that the hour does not say.
             is_known = long_s < DAY_S or long.judged >= DAY_OVER_HOUR * short.judged
             if short.requests < ENOUGH_REQUESTS or not is_known:

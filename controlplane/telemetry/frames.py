@@ -196,8 +196,8 @@ def tenant_load(
     """How one tenant is doing; `in_flight` and `waiting` are its own."""
     target_ratio = tenant.slo.attainment_ratio
     rates = attainment.rates(now_s)
-    hour = ttft_hour, tbt_hour = attainment.violations(now_s, HOUR_S, waiting)
-    lately = ttft, tbt = attainment.violations(now_s, FIVE_MINUTES_S, waiting)
+    hour = attainment.violations(now_s, HOUR_S, waiting)
+    lately = attainment.violations(now_s, FIVE_MINUTES_S, waiting)
     return TenantLoad(
         tenant=tenant.name,
         in_flight=in_flight,
@@ -213,10 +213,15 @@ def tenant_load(
         ttft_ms=attainment.ttft(now_s),
         tbt_gap_ms=attainment.tbt_gaps(now_s),
         tbt_worst_ms=attainment.tbt_worst(now_s),
-        ttft_attainment_ratio=rounded(ttft_hour.attainment_ratio),
-        tbt_attainment_ratio=rounded(tbt_hour.attainment_ratio),
-        ttft_burn=rounded(ttft.burn(target_ratio)),
-        tbt_burn=rounded(tbt.burn(target_ratio)),
+        ttft_attainment_ratio=rounded(hour.ttft.attainment_ratio),
+        tbt_attainment_ratio=rounded(hour.tbt.attainment_ratio),
+        availability_ratio=rounded(hour.availability.attainment_ratio),
+        ttft_burn=rounded(lately.ttft.burn(target_ratio)),
+        tbt_burn=rounded(lately.tbt.burn(target_ratio)),
+        availability_burn=rounded(lately.availability.burn(target_ratio)),
+        asked=lately.availability.judged,
+        unserved=lately.availability.missed,
+        limited=lately.availability.limited,
         budget_left_ratio=budget_left(hour, target_ratio),
         tbt_capped_since=None if cap is None else instant(cap.since_s),
         planned_tbt_ms=None if cap is None else to_ms(_planned_tbt_s(tenant, cap)),

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from pdmuxd.controlplane.events.outcomes import Outcome
 from pdmuxd.engine.link.durations import Counts
 from pdmuxd.engine.link.messages import RequestRecord
 
@@ -44,6 +45,8 @@ class JudgedRequest:
     good: bool
     is_delivered: bool = False
     """Whether the gateway saw each write: else times are the engine's."""
+    outcome: Outcome | None = None
+    """How it ended; None if that was counted when the gateway answered."""
 
 
 def ttft_missed(record: RequestRecord) -> bool | None:
@@ -67,7 +70,11 @@ def is_good(record: RequestRecord) -> bool:
 
 
 def judge(
-    record: RequestRecord, delivered: Delivered | None = None, *, waited_s: float = 0.0
+    record: RequestRecord,
+    delivered: Delivered | None = None,
+    *,
+    waited_s: float = 0.0,
+    outcome: Outcome | None = None,
 ) -> JudgedRequest:
     """Judge a request; without a first token it missed its target if it `waited_s` longer than that."""
     if delivered is None or delivered.ttft_s is None:
@@ -83,6 +90,7 @@ def judge(
             gap_max_s=record.tbt_max_s,
             gap_counts=record.tbt_counts,
             good=is_good(record),
+            outcome=outcome,
         )
     missed = delivered.ttft_s > record.ttft_target_s + MET_TOLERANCE_S
     # Of several tokens in one write all but the first came with no gap at all.
@@ -101,4 +109,5 @@ def judge(
         and not missed
         and gaps_missed <= (1.0 - _GOOD_GAPS_RATIO) * record.tbt_gaps,
         is_delivered=True,
+        outcome=outcome,
     )

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
+from collections import OrderedDict, deque
 from dataclasses import dataclass, replace
 
+from pdmuxd.controlplane.events.outcomes import Outcome, outcome_of_record
 from pdmuxd.controlplane.telemetry.decisions import Decisions, SeenDecision
 from pdmuxd.controlplane.telemetry.judged import Delivered
 from pdmuxd.controlplane.telemetry.slo_violations import (
     SloViolation,
     find_late_delivery,
+    find_not_served,
     find_unserved,
     find_violations,
     is_prefill_slow,
@@ -17,6 +19,8 @@ from pdmuxd.controlplane.telemetry.slo_violations import (
 from pdmuxd.engine.link.messages import RequestRecord
 
 KEPT = 2000
+REFUSED_KEPT = 500
+"""Of requests that were refused before they were let in: a flood of them is not to push out the others."""
 _LOOKED_AT = 2000
 """Decisions that are searched for the cause of a miss: those of the last 20 s or so of its decode."""
 
@@ -36,6 +40,19 @@ class RequestLifecycle:
     delivered: Delivered | None = None
     """What its client saw, of a streamed answer with one choice."""
     violations: tuple[SloViolation, ...] = ()
+    told: Outcome | None = None
+    """How it ended, where the gateway knows that without the engine's record."""
+    error: str = ""
+    """The code of the error that the gateway answered with; empty if it did not."""
+
+    @property
+    def outcome(self) -> Outcome | None:
+        """How it ended; None while it is in flight."""
+        if self.told is not None:
+            return self.told
+        if self.record is not None:
+            return outcome_of_record(self.record)
+        return None if self.ended_s is None else Outcome.FINISHED
 
 
 class RequestHistory:
@@ -49,6 +66,7 @@ class RequestHistory:
         self.kept = kept
         self._open: dict[str, RequestLifecycle] = {}
         self._ended: OrderedDict[str, RequestLifecycle] = OrderedDict()
+        self._refused: deque[RequestLifecycle] = deque(maxlen=REFUSED_KEPT)
 
     def on_begin(self, request_id: str, *, tenant: str, path: str, now_s: float, key_id: str = "") -> None:
         """The gateway has let a request in."""
@@ -58,14 +76,39 @@ class RequestHistory:
         self._open[request_id] = lifecycle
 
     def on_answered(
-        self, request_id: str, *, status: int, now_s: float, delivered: Delivered | None = None
+        self,
+        request_id: str,
+        *,
+        status: int,
+        now_s: float,
+        delivered: Delivered | None = None,
+        told: Outcome | None = None,
+        error: str = "",
     ) -> None:
         """The gateway has answered it, or given it up."""
         lifecycle = self._open.pop(request_id, None) or self._ended.get(request_id)
         if lifecycle is not None:
             ended_s = lifecycle.ended_s or now_s
-            lifecycle = replace(lifecycle, status=status, ended_s=ended_s, delivered=delivered)
-            self._keep(_with_late_delivery(lifecycle))
+            lifecycle = replace(
+                lifecycle, status=status, ended_s=ended_s, delivered=delivered, told=told, error=error
+            )
+            self._keep(_with_gateways_word(lifecycle))
+
+    def on_refused(
+        self, request_id: str, *, tenant: str, path: str, status: int, told: Outcome, error: str, now_s: float
+    ) -> None:
+        """The gateway did not let a request in."""
+        lifecycle = RequestLifecycle(
+            request_id=request_id,
+            tenant=tenant,
+            path=path,
+            status=status,
+            arrived_s=now_s,
+            ended_s=now_s,
+            told=told,
+            error=error,
+        )
+        self._refused.append(_with_gateways_word(lifecycle))
 
     def on_record(self, record: RequestRecord, now_s: float) -> RequestLifecycle:
         """The engine has reported its end; that may come before the answer or after it."""
@@ -75,15 +118,20 @@ class RequestHistory:
         lifecycle = replace(lifecycle, record=record, ended_s=now_s)
         prefilling = self._while_prefilling(lifecycle)
         violations = find_violations(record, prefilling, self._while_decoding(lifecycle, now_s))
-        lifecycle = _with_late_delivery(replace(lifecycle, violations=violations))
+        lifecycle = _with_gateways_word(replace(lifecycle, violations=violations))
         if record.request_id in self._open:
             self._open[record.request_id] = lifecycle
         self._keep(lifecycle)
         return lifecycle
 
     def ended(self) -> tuple[RequestLifecycle, ...]:
-        """The latest that ended, oldest first."""
+        """The latest that ended of those that were let in, oldest first."""
         return tuple(self._ended.values())
+
+    def over(self) -> list[RequestLifecycle]:
+        """The same with the latest that were not let in, oldest first."""
+        both = (*self._ended.values(), *tuple(self._refused))
+        return sorted(both, key=lambda one: one.ended_s or 0.0)
 
     def in_flight(self) -> tuple[RequestLifecycle, ...]:
         """Those that are not answered yet, oldest first."""
@@ -91,7 +139,12 @@ class RequestHistory:
 
     def find(self, request_id: str) -> RequestLifecycle | None:
         """One by its id."""
-        return self._ended.get(request_id) or self._open.get(request_id)
+        found = self._ended.get(request_id) or self._open.get(request_id)
+        return found or next((one for one in tuple(self._refused) if one.request_id == request_id), None)
+
+    def knows(self, request_id: str) -> bool:
+        """Whether it was let in, and is kept."""
+        return request_id in self._open or request_id in self._ended
 
     def _while_prefilling(self, lifecycle: RequestLifecycle) -> tuple[SeenDecision, ...]:
         record, arrived_s = lifecycle.record, lifecycle.arrived_s
@@ -115,12 +168,20 @@ class RequestHistory:
             self._ended.popitem(last=False)
 
 
-def _with_late_delivery(lifecycle: RequestLifecycle) -> RequestLifecycle:
-    """Once both the engine's and the gateway's word are known, whichever came first."""
-    if lifecycle.record is None:
-        return lifecycle
-    late = find_late_delivery(lifecycle.record, lifecycle.delivered, lifecycle.violations)
+def _with_gateways_word(lifecycle: RequestLifecycle) -> RequestLifecycle:
+    """Add what the gateway's word tells, whether it or the engine's came first."""
+    violations = tuple(each for each in lifecycle.violations if each.target != "availability")
+    record, waited_s = lifecycle.record, 0.0
     if lifecycle.arrived_s is not None and lifecycle.ended_s is not None:
         waited_s = lifecycle.ended_s - lifecycle.arrived_s
-        late += find_unserved(lifecycle.record, waited_s, (*lifecycle.violations, *late))
-    return replace(lifecycle, violations=(*lifecycle.violations, *late)) if late else lifecycle
+    if record is not None:
+        violations += find_late_delivery(record, lifecycle.delivered, violations)
+        violations += find_unserved(record, waited_s, violations)
+    if lifecycle.outcome is not None:
+        violations += find_not_served(
+            lifecycle.outcome,
+            error=lifecycle.error or ("" if record is None else record.cause),
+            waited_s=waited_s,
+            has_begun=lifecycle.delivered is not None and lifecycle.delivered.ttft_s is not None,
+        )
+    return lifecycle if violations == lifecycle.violations else replace(lifecycle, violations=violations)

@@ -92,12 +92,11 @@ def _targets(tenant: TenantRecord) -> Targets:
 
 def request(lifecycle: RequestLifecycle) -> RequestEvent:
     """The event `request`; of one in flight, what is known so far."""
-    record = lifecycle.record
+    record, outcome = lifecycle.record, lifecycle.outcome
     engine_side = (
         {}
         if record is None
         else {
-            "outcome": record.outcome,
             "new_tokens": record.new_tokens,
             "reused_tokens": record.reused_tokens,
             "output_tokens": record.output_tokens,
@@ -128,6 +127,8 @@ def request(lifecycle: RequestLifecycle) -> RequestEvent:
             "state": "in_flight" if lifecycle.ended_s is None else "ended",
             "path": lifecycle.path,
             "status": lifecycle.status,
+            "outcome": None if outcome is None or lifecycle.ended_s is None else outcome.value,
+            "error": lifecycle.error or None,
             "arrived_at": None if lifecycle.arrived_s is None else instant(lifecycle.arrived_s),
             "ended_at": None if lifecycle.ended_s is None else instant(lifecycle.ended_s),
             "missed": tuple(

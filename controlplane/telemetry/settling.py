@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
+from pdmuxd.controlplane.events.outcomes import Outcome, outcome_of_record
 from pdmuxd.controlplane.telemetry.batches import parent_of, together
 from pdmuxd.controlplane.telemetry.judged import Delivered, JudgedRequest, judge
 from pdmuxd.controlplane.telemetry.waiting import OpenRequests
@@ -25,6 +26,13 @@ class _Answered:
     instead: RequestRecord | None
     """What is judged if no record comes; None if there is nothing to judge."""
     answers: int
+    outcome: Outcome | None
+    """What the gateway said; None if the engine's record tells."""
+
+    def judged(self, record: RequestRecord) -> JudgedRequest:
+        """The request, with the engine's word on it."""
+        outcome = outcome_of_record(record) if self.outcome is None else None
+        return judge(record, self.delivered, waited_s=self.waited_s, outcome=outcome)
 
 
 class Settling:
@@ -51,9 +59,9 @@ class Settling:
             return
         answered = self._answered.pop(record.request_id, None)
         if answered is None:
-            yield judge(record)
+            yield judge(record, outcome=outcome_of_record(record))
         else:
-            yield judge(record, answered.delivered, waited_s=answered.waited_s)
+            yield answered.judged(record)
 
     def on_answered(
         self,
@@ -61,17 +69,20 @@ class Settling:
         *,
         status: int,
         delivered: Delivered | None,
+        outcome: Outcome | None,
         tenants: Mapping[str, TenantRecord],
         now_s: float,
     ) -> Iterator[JudgedRequest]:
-        """The gateway is done; yields the request if the engine is as well."""
+        """The gateway is done; yields the request if the engine is as well. With `outcome` the gateway knows
+        how it ended, and has counted that."""
         request = self._open.end(request_id)
         if request is None:
             return
         waited_s = now_s - request.arrived_s
         record = self._records.pop(request_id, None)
         if record is not None:
-            yield judge(record, delivered, waited_s=waited_s)
+            told = outcome_of_record(record) if outcome is None else None
+            yield judge(record, delivered, waited_s=waited_s, outcome=told)
             return
         tenant, instead = tenants.get(request.tenant), None
         # Records of several choices have ids of their own in SGLang, and are judged by themselves.
@@ -81,7 +92,12 @@ class Settling:
             slo = self._open.slo_of(request, tenant)
             instead = _without_record(request_id, tenant, ttft_target_s=target_s, tbt_target_s=slo.tbt_s)
         self._answered[request_id] = _Answered(
-            at_s=now_s, delivered=delivered, waited_s=waited_s, instead=instead, answers=request.answers
+            at_s=now_s,
+            delivered=delivered,
+            waited_s=waited_s,
+            instead=instead,
+            answers=request.answers,
+            outcome=outcome,
         )
 
     def _answers_of(self, request_id: str) -> int:
@@ -96,9 +112,12 @@ class Settling:
             del self._answered[request_id]
             parts = self._parts.pop(request_id, None)
             if parts:
-                yield judge(together(request_id, parts), answered.delivered, waited_s=answered.waited_s)
+                yield answered.judged(together(request_id, parts))
             elif answered.instead is not None:
-                yield judge(answered.instead, answered.delivered, waited_s=answered.waited_s)
+                # The gateway passed a whole answer on, whatever became of the engine's record.
+                outcome = Outcome.FINISHED if answered.outcome is None else None
+                waited_s = answered.waited_s
+                yield judge(answered.instead, answered.delivered, waited_s=waited_s, outcome=outcome)
 
 
 def _without_record(

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
+from pdmuxd.controlplane.events.outcomes import UNSERVED, Outcome
 from pdmuxd.controlplane.milliseconds import to_ms
 from pdmuxd.controlplane.telemetry.decisions import SeenDecision
 from pdmuxd.controlplane.telemetry.judged import MET_TOLERANCE_S, Delivered, tbt_missed, ttft_missed
@@ -27,6 +28,12 @@ class Cause(StrEnum):
     """The engine made it in time, the client got it late."""
     LOOP_LATE = "loop_late"
     """It would have been in time, had the daemon read the request when it came."""
+    LIMITED = "limited"
+    """Refused by a limit of its tenant or key. This and the next four are why a request was not served."""
+    REFUSED = "refused"
+    EXPIRED = "expired"
+    ENGINE_LOST = "engine_lost"
+    FAILED = "failed"
     UNKNOWN = "unknown"
 
 
@@ -51,8 +58,9 @@ class SloViolation:
     """One missed target."""
 
     target: str
-    """`ttft` or `tbt`."""
+    """`ttft`, `tbt` or `availability`."""
     by_s: float
+    """How far above the target; of availability, how long the client had waited when it was told."""
     cause: Cause
     text: str
     split: SplitInForce | None = None
@@ -128,6 +136,28 @@ def find_unserved(
         )
         cause = Cause.UNKNOWN
     return (SloViolation(target="ttft", by_s=by_s, cause=cause, text=text),)
+
+
+def find_not_served(
+    outcome: Outcome, *, error: str, waited_s: float, has_begun: bool
+) -> tuple[SloViolation, ...]:
+    """That a request was not served, and what it was told; `has_begun`: its client had a part of it."""
+    if outcome not in UNSERVED:
+        return ()
+    code = f" ({error})" if error else ""
+    match outcome:
+        case Outcome.LIMITED:
+            cause, text = Cause.LIMITED, f"refused by a limit of its tenant or key{code}"
+        case Outcome.EXPIRED:
+            cause, text = Cause.EXPIRED, f"ended after {_shown(waited_s)} without an answer{code}"
+        case Outcome.LOST:
+            when = "in the middle of its answer" if has_begun else "before its first token"
+            cause, text = Cause.ENGINE_LOST, f"the engine was lost {when}{code}"
+        case Outcome.REFUSED:
+            cause, text = Cause.REFUSED, f"refused by the node{code}"
+        case _:
+            cause, text = Cause.FAILED, f"ended in an error{code}"
+    return (SloViolation(target="availability", by_s=waited_s, cause=cause, text=text),)
 
 
 def is_prefill_slow(record: RequestRecord) -> bool:

@@ -144,7 +144,7 @@ def of_last_minute(
     counted = []
     for name in active:
         if (attainment := tenants.get(name)) is not None:  # not deleted since
-            ttft, tbt = attainment.violations(now_s, MINUTE_S, waiting.get(name, NOTHING_OPEN))
+            ttft, tbt, _ = attainment.violations(now_s, MINUTE_S, waiting.get(name, NOTHING_OPEN))
             if ttft.judged or tbt.judged:
                 counted.append((ttft.judged, name, ttft, tbt, attainment))
         yield

@@ -17,6 +17,7 @@ from pdmuxd.controlplane.events.messages import (
     TenantsEvent,
     instant,
 )
+from pdmuxd.controlplane.events.outcomes import Outcome, outcome_at_gateway
 from pdmuxd.controlplane.history.columns import Column
 from pdmuxd.controlplane.history.reading import Judged
 from pdmuxd.controlplane.history.recorder import Recorder
@@ -114,6 +115,8 @@ class Telemetry:
         self.open = OpenRequests(self.expected)
         self.on_settled: Callable[[JudgedRequest], None] = lambda _: None
         """Told of each request when both the engine and the gateway are done with it."""
+        self.on_outcome: Callable[[str, Outcome], None] = lambda *_: None
+        """Told of each request's tenant and how it ended."""
         self._settling = Settling(self.open)
         self.partitions = PartitionUse()
         self.guard = GuardView()
@@ -218,20 +221,49 @@ class Telemetry:
         if request is not None and request.tenant in self.tenants:
             self.states.touch(request.tenant)
 
-    def on_answered(self, request_id: str, *, status: int, delivered: Delivered | None = None) -> None:
-        """The gateway is done with a request that it had let in; `delivered` is what its client saw."""
+    def on_answered(
+        self,
+        request_id: str,
+        *,
+        status: int,
+        delivered: Delivered | None = None,
+        end: str = "",
+        error: str = "",
+    ) -> None:
+        """The gateway is done with a request that it had let in; `delivered` is what its client saw, `end`
+        why the answer ended early, `error` the code of the error in its place."""
         now_s = self.clock()
-        self.requests.on_answered(request_id, status=status, now_s=now_s, delivered=delivered)
-        settled = self._settling.on_answered(
-            request_id, status=status, delivered=delivered, tenants=self.directory.tenants, now_s=now_s
+        outcome = outcome_at_gateway(status, end=end, error=error)
+        self.requests.on_answered(
+            request_id, status=status, now_s=now_s, delivered=delivered, told=outcome, error=error
         )
+        request = self.open.find(request_id)
+        settled = self._settling.on_answered(
+            request_id,
+            status=status,
+            delivered=delivered,
+            outcome=outcome,
+            tenants=self.directory.tenants,
+            now_s=now_s,
+        )
+        if outcome is not None and request is not None:
+            self._count_outcome(request.tenant, outcome, now_s)
         for each in settled:
             self._settle(each, now_s)
 
-    def on_refused(self, tenant: str, cause: str) -> None:
-        """The gateway had no place, or no engine, for a request; `cause` is one of few."""
+    def on_refused(
+        self, tenant: str, cause: str, *, request_id: str = "", path: str = "", status: int = 503
+    ) -> None:
+        """The gateway had no place, or no engine, for a request; `cause` is one of few. Unless it was let in,
+        this is all that is told of it; without `request_id` it did not ask the model."""
         now_s = self.clock()
         self.everyone.on_refused(now_s)
+        outcome = outcome_at_gateway(status, error=cause)
+        if request_id and outcome is not None and not self.requests.knows(request_id):
+            self._count_outcome(tenant, outcome, now_s)
+            self.requests.on_refused(
+                request_id, tenant=tenant, path=path, status=status, told=outcome, error=cause, now_s=now_s
+            )
         if tenant in self.directory.tenants:
             self._tenant(tenant).on_refused(now_s)
             self.states.touch(tenant)
@@ -385,8 +417,19 @@ class Telemetry:
         in_flight = self.in_flight()
         return tuple(name for name in self.tbt_caps if in_flight.get(name))
 
+    def _count_outcome(self, tenant: str, outcome: Outcome, now_s: float) -> None:
+        """A request is over; called once of each."""
+        self.everyone.on_outcome(outcome, now_s)
+        self.on_outcome(tenant, outcome)
+        if tenant in self.directory.tenants:
+            self._tenant(tenant).on_outcome(outcome, now_s)
+            self.states.touch(tenant)
+            self.recorder.outcome(tenant, outcome)
+
     def _settle(self, judged: JudgedRequest, now_s: float) -> None:
         """Count a request that ended."""
+        if judged.outcome is not None:
+            self._count_outcome(judged.record.tenant, judged.outcome, now_s)
         self.everyone.on_request(judged, now_s)
         self.delivery.on_request(judged, now_s)
         tenant, lifecycle = judged.record.tenant, self.requests.find(judged.record.request_id)
@@ -395,7 +438,7 @@ class Telemetry:
             self.states.touch(tenant)
             self._chronicle.on_request(judged, lifecycle, now_s)
         self.on_settled(judged)
-        if lifecycle is not None and lifecycle.record is not None:
+        if lifecycle is not None:
             self.publish("request", serializers.request(lifecycle))
 
     def _tenant(self, name: str) -> Attainment:

@@ -34,7 +34,7 @@ class TenantState:
 
     verdict: Verdict = "no_traffic"
     met_ratio: float = 1.0
-    """Over the last five minutes, of TTFT or TBT, whichever is worse."""
+    """Over the last five minutes, of TTFT, TBT or availability, whichever is worst."""
     burning: tuple[Condition, ...] = ()
 
 

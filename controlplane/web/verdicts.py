@@ -17,7 +17,15 @@ from pdmuxd.controlplane.telemetry.attainment import FIVE_MINUTES_S
 from pdmuxd.controlplane.telemetry.requests import RequestLifecycle
 from pdmuxd.controlplane.telemetry.telemetry import Telemetry
 from pdmuxd.tui.show import formats
-from pdmuxd.tui.show.words import LABELS, TARGET_ALARMS, cause_in_words, met_ratio, targets_missed, worst_burn
+from pdmuxd.tui.show.words import (
+    LABELS,
+    TARGET_ALARMS,
+    cause_in_words,
+    met_ratio,
+    targets_missed,
+    unserved_in_words,
+    worst_burn,
+)
 
 State = Literal["good", "bad", "quiet"]
 
@@ -76,11 +84,12 @@ def _missing(missing: Sequence[TenantLoad], telemetry: Telemetry, now: datetime)
             f"; {formats.count(first.late_now)} of {formats.count(first.waiting)} that wait are late, the "
             f"oldest has waited {formats.duration(first.oldest_wait_ms / 1000)}"
         )
+    unserved = unserved_in_words(first) if "availability" in targets else ""
     cause = likely_cause(first, targets[0], telemetry)
     return Verdict(
         state="bad",
         text=f"{first.tenant} misses its {' and '.join(LABELS[one] for one in targets)}{ago}{more}.",
-        lines=(f"{share}{queue}.", f"Likely cause: {cause}."),
+        lines=(f"{share}{queue}{'; ' if unserved else ''}{unserved}.", f"Likely cause: {cause}."),
     )
 
 

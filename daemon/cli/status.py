@@ -130,10 +130,10 @@ def _columns(tenant: Mapping[str, Any]) -> dict[str, object]:
         "tenant": tenant["tenant"],
         "in flight": tenant["in_flight"],
         "waiting": _waiting(tenant),
-        "refused": tenant["refused"],
         "asked": percent(tenant["target_ratio"]),
         "TTFT met": _met(tenant["ttft"]),
         "TBT met": _met(tenant["tbt"]),
+        "served": _served(tenant["availability"]),
     }
 
 
@@ -149,6 +149,15 @@ def _met(windows: Sequence[Mapping[str, Any]]) -> str:
         return "no traffic in 5 min"
     met = window["judged"] - window["missed"]
     return f"{met} of {window['judged']} ({percent(round(met / window['judged'], 4))})"
+
+
+def _served(windows: Sequence[Mapping[str, Any]]) -> str:
+    window = next(window for window in windows if window["window_ms"] == WINDOW_MS)
+    if not window["asked"]:
+        return "no traffic in 5 min"
+    served = window["asked"] - window["unserved"]
+    limited = f"; {window['limited']} over its limits" if window["limited"] else ""
+    return f"{served} of {window['asked']} ({percent(round(served / window['asked'], 4))}){limited}"
 
 
 def _print_alarms(alarms: Sequence[Mapping[str, Any]]) -> None:

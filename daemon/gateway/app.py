@@ -224,7 +224,13 @@ class Gateway:
             call.status, call.error = error.status, error.code
             self._metrics.request_refused(call.tenant, error.code)
             if call.tenant and (error.status == 429 or error.status >= 500):
-                self._observer.on_refused(call.tenant, error.code)
+                self._observer.on_refused(
+                    call.tenant,
+                    error.code,
+                    request_id=call.rid if call.asks_model else "",
+                    path=call.path,
+                    status=error.status,
+                )
             await send_answer(send, call.dialect.answer_for(error), extra=call.id_headers)
         except Exception:
             # A defect of ours, and not its client's leaving. The server logs it, and answers 500 if it can.
@@ -257,6 +263,7 @@ class Gateway:
             await send_answer(call.send, Answer(status=200, body=known), extra=call.id_headers)
             return
         if route.kind in OPERATIONS:
+            call.asks_model = True
             call.trace = self._tracer.begin(
                 scope,
                 rid=call.rid,
@@ -321,10 +328,10 @@ class Gateway:
                 holds_head=tenant.late_action == "refuse" or tenant.max_wait_ms is not None,
             )
         except RequestError as error:
-            call.status = error.status
+            call.status, call.error = error.status, error.code
             raise
         except Exception:
-            call.status = 500
+            call.status, call.end = 500, End.DEFECT
             raise
         finally:
             self._first_tokens.ended(call.rid)
@@ -334,7 +341,10 @@ class Gateway:
             if was_served and call.end is End.COMPLETE:
                 self._series.ended(time.monotonic() - call.started_s)
             delivered = None if call.delivery is None else call.delivery.seen()
-            self._observer.on_answered(call.rid, status=call.status, delivered=delivered)
+            end = "" if call.end is End.COMPLETE else call.end.value
+            self._observer.on_answered(
+                call.rid, status=call.status, delivered=delivered, end=end, error=call.error or ""
+            )
 
     async def _tell_models(self, call: Call, scope: Scope, route: Route, tenant: TenantRecord) -> None:
         """Raises: RequestError 404 for an unknown one, 503 while no engine serves."""

@@ -35,6 +35,8 @@ class Call:
     delivery: Delivery | None = None
     token_path: str | None = None
     """Of a streamed answer: `direct` if the scheduler's tokens are used, `http` if not."""
+    asks_model: bool = False
+    """Whether it is a request whose outcome counts, and no question about models or tokens."""
     trace: CallTrace = UNTRACED
     dialect: Dialect = OPENAI
     """Of the API that it asks."""

@@ -32,14 +32,20 @@ class CallObserver(Protocol):
     def on_first_byte(self, request_id: str) -> None:
         """The engine's answer began to arrive."""
 
-    def on_answered(self, request_id: str, *, status: int, delivered: Delivered | None) -> None:
+    def on_answered(
+        self, request_id: str, *, status: int, delivered: Delivered | None, end: str = "", error: str = ""
+    ) -> None:
         """A request that was let in is over; `status` is 499 if its client left first.
 
-        `delivered` is of a streamed answer with one choice.
+        `delivered` is of a streamed answer with one choice, `end` why the answer ended early, and `error` the
+        code of the error that the client got instead; both are empty if there was nothing of the kind.
         """
 
-    def on_refused(self, tenant: str, cause: str) -> None:
-        """A request was not served for want of a place or of an engine; `cause` is the code of its error."""
+    def on_refused(
+        self, tenant: str, cause: str, *, request_id: str = "", path: str = "", status: int = 503
+    ) -> None:
+        """A request was not served for want of a place or of an engine; `cause` is the code of its error. If
+        it had been let in, `on_answered` has been told of it."""
 
 
 class NobodyWatches:
@@ -65,8 +71,12 @@ class NobodyWatches:
     def on_first_byte(self, request_id: str) -> None:
         """Do nothing."""
 
-    def on_answered(self, request_id: str, *, status: int, delivered: Delivered | None) -> None:
+    def on_answered(
+        self, request_id: str, *, status: int, delivered: Delivered | None, end: str = "", error: str = ""
+    ) -> None:
         """Do nothing."""
 
-    def on_refused(self, tenant: str, cause: str) -> None:
+    def on_refused(
+        self, tenant: str, cause: str, *, request_id: str = "", path: str = "", status: int = 503
+    ) -> None:
         """Do nothing."""

@@ -20,6 +20,7 @@ from prometheus_client import (
     generate_latest,
 )
 
+from pdmuxd.controlplane.events.outcomes import Outcome
 from pdmuxd.controlplane.telemetry.judged import JudgedRequest, is_good
 from pdmuxd.daemon.metrics.definitions import ABORT_CAUSES, counter, histogram
 from pdmuxd.daemon.metrics.gaps import GapHistograms
@@ -59,6 +60,7 @@ class Metrics:
 
         self._requests = counter("pdmuxd_requests_total", registry)
         self._refusals = counter("pdmuxd_refusals_total", registry)
+        self._ended = counter("pdmuxd_outcomes_total", registry)
         self._ttfb = histogram("pdmuxd_gateway_ttfb_seconds", registry)
         self._early = counter("pdmuxd_gateway_aborts_total", registry)
         for cause in ABORT_CAUSES:
@@ -66,6 +68,8 @@ class Metrics:
         self._abort_errors = counter("pdmuxd_gateway_abort_errors_total", registry)
         self._streams = counter("pdmuxd_streams_total", registry)
 
+        self._known_outcomes: set[str] = set()
+        """Labels that have all series: Prometheus sees no increase in one that begins with an event."""
         self._outcomes = counter("pdmuxd_engine_requests_total", registry)
         self._good = counter("pdmuxd_good_requests_total", registry)
         self._ttft = histogram("pdmuxd_ttft_seconds", registry)
@@ -101,6 +105,7 @@ class Metrics:
         """Only `names` may be labels; the series of tenants that are gone are dropped."""
         for gone in self.tenants.use(names):
             self._gap_histograms.forget(gone)
+            self._known_outcomes.discard(gone)
             for metric in self._of_tenants():
                 metric.remove_by_labels({"tenant": gone})
 
@@ -111,6 +116,15 @@ class Metrics:
     def request_refused(self, tenant: str, cause: str) -> None:
         """The gateway refused a request; `cause` is the code of its error."""
         self._refusals.labels(self.tenants.of(tenant), cause).inc()
+
+    def request_over(self, tenant: str, outcome: Outcome) -> None:
+        """A request ended so; told once of each."""
+        label = self.tenants.of(tenant)
+        if label not in self._known_outcomes:
+            self._known_outcomes.add(label)
+            for each in Outcome:
+                self._ended.labels(label, each.value)
+        self._ended.labels(label, outcome.value).inc()
 
     def first_byte(self, ttfb_s: float) -> None:
         """The engine's answer began to arrive."""
@@ -197,7 +211,15 @@ class Metrics:
 
     def _of_tenants(self) -> tuple[Counter | Histogram, ...]:
         return (
-            *(self._requests, self._refusals, self._outcomes, self._good, self._ttft, self._tbt_max),
+            *(
+                self._requests,
+                self._refusals,
+                self._ended,
+                self._outcomes,
+                self._good,
+                self._ttft,
+                self._tbt_max,
+            ),
             *(self._ttft_met, self._ttft_all, self._tbt_met, self._tbt_all, self._gaps_met, self._gaps),
             *(self._delivered_ttft, self._delivered_ttft_met, self._delivered_ttft_all),
             *(self._delivered_gaps_met, self._delivered_gaps, self._by_length_met, self._by_length_all),

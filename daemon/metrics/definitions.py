@@ -77,6 +77,13 @@ GROUPS: dict[str, tuple[Definition, ...]] = {
             "Requests refused by the gateway; `cause` is the error's `code`.",
             *("tenant", "cause"),
         ),
+        _counter(
+            "outcomes",
+            "Requests by how they ended: `finished`, `limited` (429 by limits of the tenant or key), "
+            "`refused` (429, 503 by the node), `expired`, `lost`, `failed`; `aborted` and `invalid` are the "
+            "client's.",
+            *("tenant", "outcome"),
+        ),
         _gauge("quarantined", "Bodies, or all of a tenant as one, refused after two ends of engines.", *T),
         _gauge("requests_in_flight", "Places held under the limits: prompts times `n` of each request.", *T),
         _gauge("tenant_in_flight_limit", "Places that a tenant may hold, its `max_in_flight`.", *T),

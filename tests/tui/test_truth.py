@@ -24,6 +24,7 @@ from telemetry_feeds import (
     tenants_event,
 )
 
+from pdmuxd.controlplane.events.outcomes import UNSERVED
 from pdmuxd.controlplane.node.engine_status import NO_ENGINE
 from pdmuxd.daemon.metrics import Metrics
 from pdmuxd.daemon.metrics.collectors import collectors
@@ -153,6 +154,7 @@ def whole(known, clock):
     known.status = lambda: replace(NO_ENGINE, state="serving", hello=HELLO, stats=beat)
     known.in_flight = lambda: {"chat": STARVING, "batch": 2}
     metrics = metrics_of(known)
+    known.on_outcome = metrics.request_over
     known.on_message(HELLO)
     for number in range(40):
         record = step(step=number, now_s=clock() - START_S + number / 100, **GUARDED)
@@ -160,8 +162,9 @@ def whole(known, clock):
         metrics.decision(record)
     known.on_message(beat)
     metrics.engine_stats(beat)
-    for _ in range(3):
-        known.on_refused("batch", "too_many_requests")
+    for number in range(3):
+        about = {"request_id": f"refused{number}", "path": "/v1/completions", "status": 429}
+        known.on_refused("batch", "too_many_requests", **about)
         metrics.request_refused("batch", "too_many_requests")
     known.on_request(
         request_record(request_id="late", queue_s=1.5, ttft_s=1.6, tbt_max_s=0.07, tbt_gaps_met=7)
@@ -214,17 +217,23 @@ async def test_no_screen_contradicts_metrics_or_rest(console, whole, clock, tmp_
             text = await opened_screen("2")
             for name in ("chat", "batch"):
                 cells, rest = row_of(text, name).split(), attained[name]
-                assert cells[-1] == str(rest["refused"])
+                assert cells[-1] == str(rest["availability"][1]["unserved"])
                 assert int(cells[-1]) == sum(
                     count
                     for (metric, labels), count in told.items()
-                    if metric == "pdmuxd_refusals_total" and dict(labels)["tenant"] == name
+                    if metric == "pdmuxd_outcomes_total"
+                    and dict(labels)["tenant"] == name
+                    and dict(labels)["outcome"] in UNSERVED
                 )
                 assert int(cells[-2]) == rest["waiting"] == told[WAITING, (("tenant", name),)]
                 hour = [
                     one for kind in ("ttft", "tbt") for one in rest[kind] if one["window_ms"] == 3_600_000
                 ]
-                met = min(one["attainment_ratio"] for one in hour if one["attainment_ratio"] is not None)
+                known_ratios = [one["attainment_ratio"] for one in hour]
+                known_ratios += [
+                    one["availability_ratio"] for one in rest["availability"] if one["window_ms"] == 3_600_000
+                ]
+                met = min(ratio for ratio in known_ratios if ratio is not None)
                 assert cells[1] == f"{100 * met:.1f}%"
 
             text = await opened_screen("enter")
@@ -276,6 +285,7 @@ async def test_what_an_edit_did_is_what_metrics_counted_since(console, clock, tm
     fed = telemetry(clock, chat=0.04, batch=0.2)
     metrics = metrics_of(fed)
     fed.on_settled = metrics.request_judged
+    fed.on_outcome = metrics.request_over
     fed.on_message(HELLO)
 
     def serve(prefix, count, late):

@@ -160,8 +160,13 @@ class TenantLoad(_Wire, frozen=True, kw_only=True):
     tbt_worst_ms: Percentiles = Percentiles()
     ttft_attainment_ratio: float | None = None
     tbt_attainment_ratio: float | None = None
+    availability_ratio: float | None = None
     ttft_burn: float | None = None
     tbt_burn: float | None = None
+    availability_burn: float | None = None
+    asked: int = 0
+    unserved: int = 0
+    limited: int = 0
     budget_left_ratio: float | None = None
     tbt_capped_since: datetime | None = None
     planned_tbt_ms: float | None = None
@@ -229,6 +234,7 @@ class RequestLifecycle(_Wire, frozen=True, kw_only=True):
     tenant: str
     state: str = "ended"
     outcome: str | None = None
+    error: str | None = None
     path: str | None = None
     status: int | None = None
     arrived_at: datetime | None = None

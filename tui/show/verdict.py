@@ -23,6 +23,7 @@ from pdmuxd.tui.show.words import (
     cause_in_words,
     met_ratio,
     targets_missed,
+    unserved_in_words,
     worst_burn,
     worst_first,
 )
@@ -72,7 +73,7 @@ def verdict(view: View) -> Verdict:
     text = f"{names} {'meets' if len(busy) == 1 else 'meet'} the targets"
     closest = max(busy, key=worst_burn)
     met, promised = (formats.percent(share, 1) for share in (met_ratio(closest), closest.target_ratio))
-    near = f"Closest to its limit: {in_text(closest.tenant)}, {met} in time of {promised} promised."
+    near = f"Closest to its limit: {in_text(closest.tenant)}, {met} kept of {promised} promised."
     return Verdict(short=text, role=Role.GOOD, mark="+", lines=(f"{_upper(text)}.", near, waiting))
 
 
@@ -90,7 +91,7 @@ def _missing(missing: Sequence[TenantLoad], view: View) -> Verdict:
     and_others = f"; so {'does' if others == 1 else 'do'} {others} more" if others else ""
     late = f", {formats.count(first.late_now)} late" if first.late_now else ""
     share = (
-        f"{formats.percent(met_ratio(first), 1)} of 5 min in time, "
+        f"{formats.percent(met_ratio(first), 1)} of 5 min kept, "
         f"{formats.percent(first.target_ratio, 1)} promised"
     )
     queue = ""
@@ -99,6 +100,7 @@ def _missing(missing: Sequence[TenantLoad], view: View) -> Verdict:
             f"; {formats.count(first.late_now)} of {formats.count(first.waiting)} waiting late, "
             f"oldest {formats.duration(first.oldest_wait_ms / 1000)}"
         )
+    unserved = unserved_in_words(first) if "availability" in targets else ""
     aims = " and ".join(_target_text(first.tenant, target, state) for target in targets)
     return Verdict(
         short=f"{clip(first.tenant, _SHORT_NAME_WIDTH)} misses {what} since {at}{late}",
@@ -106,7 +108,7 @@ def _missing(missing: Sequence[TenantLoad], view: View) -> Verdict:
         mark="!",
         lines=(
             f"{name} misses {aims} since {at}{ago}{and_others}.",
-            f"{share}{queue}.",
+            f"{share}{queue}{'; ' if unserved else ''}{unserved}.",
             f"Likely cause: {likely_cause(first, targets[0], view)}.",
         ),
     )
@@ -116,7 +118,7 @@ def _target_text(tenant: str, target: str, state: ConsoleState) -> str:
     """The target with its figures, as far as known."""
     listed = known(state.answers.tenants) or ()
     slo = next((one.slo for one in listed if one.name == tenant), None)
-    if slo is None:
+    if slo is None or target == "availability":
         return LABELS[target]
     if target == "tbt":
         return f"TBT of {formats.plain(slo.tbt_ms)} ms"

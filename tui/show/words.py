@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Protocol, TypeVar
 
-LABELS = {"ttft": "TTFT", "tbt": "TBT"}
-TARGET_ALARMS = ("late_now", "ttft_burn", "tbt_burn")
+LABELS = {"ttft": "TTFT", "tbt": "TBT", "availability": "availability"}
+TARGET_ALARMS = ("late_now", "ttft_burn", "tbt_burn", "availability_burn")
 """Kinds of alarms that tell of a tenant's targets."""
 
 CAUSES = {
@@ -18,6 +18,11 @@ CAUSES = {
     "prefill_between_tokens": "prefill runs alone between its tokens",
     "host_late": "the host is late with what the GPU has done",
     "loop_late": "the daemon reads requests late: it has too little of the CPU",
+    "limited": "refused by its own limits",
+    "refused": "refused by the node for want of a place or of an engine",
+    "expired": "waited for as long as a request may, and was refused",
+    "engine_lost": "the engine ended while it answered",
+    "failed": "the engine could not answer",
     "unknown": "the decisions that are kept do not tell why",
 }
 
@@ -82,6 +87,16 @@ class Judged(Protocol):
     def ttft_burn(self) -> float | None: ...  # noqa: D102
     @property
     def tbt_burn(self) -> float | None: ...  # noqa: D102
+    @property
+    def availability_burn(self) -> float | None: ...  # noqa: D102
+    @property
+    def availability_ratio(self) -> float | None: ...  # noqa: D102
+    @property
+    def asked(self) -> int: ...  # noqa: D102
+    @property
+    def unserved(self) -> int: ...  # noqa: D102
+    @property
+    def limited(self) -> int: ...  # noqa: D102
 
 
 _Load = TypeVar("_Load", bound=Judged)
@@ -103,23 +118,38 @@ def worst_first(loads: Iterable[_Load]) -> list[_Load]:
 
 def worst_burn(load: Judged) -> float:
     """The burn over five minutes, of the worse target; 0 without traffic."""
-    return max(load.ttft_burn or 0.0, load.tbt_burn or 0.0)
+    return max(load.ttft_burn or 0.0, load.tbt_burn or 0.0, load.availability_burn or 0.0)
 
 
 def targets_missed(load: Judged) -> list[str]:
-    """`ttft`, `tbt`: those whose budget burns faster than it lasts, and TTFT where requests are late now."""
+    """`ttft`, `tbt`, `availability`: those whose budget burns faster than it lasts, and TTFT where requests
+    are late now."""
     missed = []
     if (load.ttft_burn or 0.0) > 1.0 or load.late_now:
         missed.append("ttft")
     if (load.tbt_burn or 0.0) > 1.0:
         missed.append("tbt")
+    if (load.availability_burn or 0.0) > 1.0:
+        missed.append("availability")
     return missed
 
 
+def unserved_in_words(load: Judged) -> str:
+    """How many requests of five minutes were not served, and how many by the tenant's own limits; empty if
+    all were."""
+    if not load.unserved:
+        return ""
+    of = f"{load.unserved} of {load.asked} requests were not served in 5 min"
+    if not load.limited:
+        return of
+    return f"{of}, {'all' if load.limited == load.unserved else load.limited} by its own limits"
+
+
 def met_ratio(load: Judged) -> float | None:
-    """The share of five minutes that was in time, the late that wait counted as late; of the worse target."""
+    """The share of five minutes that was kept, the late that wait counted as late; of the worst target."""
     if load.target_ratio is None:
-        shares = (load.ttft_attainment_ratio, load.tbt_attainment_ratio)
+        shares = (load.ttft_attainment_ratio, load.tbt_attainment_ratio, load.availability_ratio)
         return min((share for share in shares if share is not None), default=None)
-    burns = [burn for burn in (load.ttft_burn, load.tbt_burn) if burn is not None]
+    all_three = (load.ttft_burn, load.tbt_burn, load.availability_burn)
+    burns = [burn for burn in all_three if burn is not None]
     return max(0.0, 1.0 - max(burns) * (1.0 - load.target_ratio)) if burns else None

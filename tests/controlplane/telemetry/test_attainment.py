@@ -26,14 +26,14 @@ def counted(*requests: dict[str, object], at_s: float = START_S) -> Attainment:
 
 
 def test_each_target_is_judged_by_itself_when_requests_end() -> None:
-    ttft, tbt = counted({}, LATE, SLOW, SLOW).violations(START_S, MINUTE_S)
+    ttft, tbt, _ = counted({}, LATE, SLOW, SLOW).violations(START_S, MINUTE_S)
     assert (ttft.requests, ttft.judged, ttft.missed, ttft.attainment_ratio) == (4, 4, 1, 0.75)
     assert (tbt.requests, tbt.judged, tbt.missed, tbt.attainment_ratio) == (4, 40, 2, 0.95)
 
 
 def test_a_request_without_a_token_or_a_gap_is_not_judged_when_it_ends() -> None:
     none = {"ttft_s": None, "tbt_max_s": None, "tbt_p99_s": None, "tbt_gaps": 0, "tbt_gaps_met": 0}
-    ttft, tbt = counted(none).violations(START_S, MINUTE_S)
+    ttft, tbt, _ = counted(none).violations(START_S, MINUTE_S)
     assert (ttft.requests, ttft.attainment_ratio, ttft.burn(0.99)) == (0, None, None)
     assert (tbt.requests, tbt.judged, tbt.attainment_ratio) == (0, 0, None)
 
@@ -66,7 +66,7 @@ def test_a_late_gap_is_no_bad_request_when_99_percent_of_its_gaps_are_in_time() 
     one_late = {"tbt_max_s": 0.05, "tbt_p99_s": 0.03, "tbt_gaps": 200, "tbt_gaps_met": 199}
     attainment = counted(one_late)
     assert attainment.rates(START_S).goodput_per_s == pytest.approx(1 / 60, abs=1e-4)
-    assert attainment.violations(START_S, MINUTE_S)[1].missed == 1
+    assert attainment.violations(START_S, MINUTE_S).tbt.missed == 1
 
 
 def test_only_what_finished_with_both_targets_met_is_goodput() -> None:
@@ -76,7 +76,7 @@ def test_only_what_finished_with_both_targets_met_is_goodput() -> None:
 
 
 def test_burn_is_one_when_the_budget_is_just_used_up() -> None:
-    ttft, _ = counted(LATE, *[{}] * 99).violations(START_S, FIVE_MINUTES_S)
+    ttft, _, _ = counted(LATE, *[{}] * 99).violations(START_S, FIVE_MINUTES_S)
     assert ttft.burn(0.99) == pytest.approx(1.0)
     assert ttft.burn(0.95) == pytest.approx(0.2)
 
@@ -96,5 +96,5 @@ def test_the_budget_is_whole_again_when_an_hour_has_passed() -> None:
 def test_a_short_window_forgets_first_when_time_passes() -> None:
     attainment = counted(LATE)
     later_s = START_S + 120
-    assert attainment.violations(later_s, MINUTE_S)[0].requests == 0
-    assert attainment.violations(later_s, FIVE_MINUTES_S)[0].missed == 1
+    assert attainment.violations(later_s, MINUTE_S).ttft.requests == 0
+    assert attainment.violations(later_s, FIVE_MINUTES_S).ttft.missed == 1

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from telemetry_feeds import HandClock, request_record, telemetry, tenants_event
 
-from pdmuxd.controlplane.telemetry.attainment import FIVE_MINUTES_S, ViolationCounts
+from pdmuxd.controlplane.telemetry.attainment import FIVE_MINUTES_S, TargetCounts
 from pdmuxd.controlplane.telemetry.judged import Delivered
 from pdmuxd.controlplane.telemetry.settling import RECORD_WITHIN_S
 from pdmuxd.controlplane.telemetry.telemetry import Telemetry
@@ -28,7 +28,7 @@ def begin(known: Telemetry, request_id: str = "r1") -> None:
     known.on_sent(request_id)
 
 
-def judged(known: Telemetry) -> tuple[ViolationCounts, ViolationCounts]:
+def judged(known: Telemetry) -> TargetCounts:
     return known.tenants["chat"].violations(known.clock(), FIVE_MINUTES_S)
 
 
@@ -49,7 +49,7 @@ def test_what_clients_saw_counts_and_what_was_made_is_kept_beside_it(
     ]
     for end in reversed(ends) if answered_first else ends:
         end()
-    ttft, tbt = judged(known)
+    ttft, tbt, _ = judged(known)
     assert (ttft.judged, ttft.missed, ttft.engine_judged, ttft.engine_missed) == (1, 1, 1, 0)
     assert (tbt.judged, tbt.missed, tbt.engine_judged, tbt.engine_missed) == (10, 4, 10, 0)
     (chat,) = tenants_event(known).tenants
@@ -64,7 +64,7 @@ def test_the_engines_word_counts_when_an_answer_is_not_streamed(known: Telemetry
     clock.turn(3.0)
     known.on_answered("r1", status=200)
     known.on_request(request_record())
-    ttft, tbt = judged(known)
+    ttft, tbt, _ = judged(known)
     assert (ttft.judged, ttft.missed, tbt.judged, tbt.missed) == (1, 0, 10, 0)
 
 
@@ -86,7 +86,7 @@ def test_nothing_is_counted_twice_when_record_and_answer_come_late(
 
 
 def judged_requests(known: Telemetry) -> int:
-    return judged(known)[0].judged
+    return judged(known).ttft.judged
 
 
 @pytest.mark.parametrize(
@@ -101,7 +101,7 @@ def test_a_client_that_left_after_its_target_was_served_too_late(
     for _ in range(2):
         clock.turn(RECORD_WITHIN_S)
         known.tick()
-    ttft, _ = judged(known)
+    ttft, _, _ = judged(known)
     assert (ttft.judged, ttft.missed, ttft.engine_judged) == (missed, missed, 0)
 
 
@@ -113,7 +113,7 @@ def test_an_aborted_request_missed_its_target_when_it_had_waited_longer(
     known.on_answered("r1", status=499)
     nothing = {"ttft_s": None, "tbt_max_s": None, "tbt_p99_s": None, "tbt_gaps": 0, "tbt_gaps_met": 0}
     known.on_request(request_record(outcome="aborted", tbt_counts=(), **nothing))
-    ttft, _ = judged(known)
+    ttft, _, _ = judged(known)
     assert (ttft.judged, ttft.missed) == (1, 1)
 
 

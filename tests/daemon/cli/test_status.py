@@ -31,7 +31,7 @@ def test_engine_targets_and_what_waits_are_shown_when_it_serves(pdmuxd, serving:
     assert "llama-8b on H200 (emulator)" in shown
     assert "auto: now 96 prefill SMs, 36 decode" in shown
     assert "3 at the gateway; in the engine 2 waiting, 1 in prefill, 4 in decode" in shown
-    assert "chat 3 0 0 95% 1 of 2 (50%) 20 of 20 (100%)" in shown
+    assert "chat 3 0 95% 1 of 2 (50%) 20 of 20 (100%) 2 of 2 (100%)" in shown
     assert "no alarm is raised" in shown
 
 

@@ -36,7 +36,7 @@ class Watching(NobodyWatches):
     def on_first_byte(self, request_id):
         self.said.append("first")
 
-    def on_answered(self, request_id, *, status, delivered):
+    def on_answered(self, request_id, *, status, delivered, end="", error=""):
         self.delivered.set_result(delivered)
 
 

@@ -10,6 +10,7 @@ import pytest
 import yaml
 
 from pdmuxd.controlplane.events.messages import AlarmKind
+from pdmuxd.controlplane.events.outcomes import Outcome
 from pdmuxd.controlplane.telemetry.drift import Work
 from pdmuxd.daemon.gateway.exchange import End
 from pdmuxd.daemon.metrics.counted import LENGTHS, LONGEST
@@ -26,6 +27,7 @@ OF_SERIES = {name: it for it in DEFINITIONS.values() for name in it.series}
 VALUES = {
     ("pdmuxd_alarm", "kind"): set(get_args(AlarmKind)),
     ("pdmuxd_gateway_aborts_total", "cause"): set(ABORT_CAUSES),
+    ("pdmuxd_outcomes_total", "outcome"): set(Outcome),
     ("pdmuxd_settings_version", "kind"): {"wanted", "acked"},
     ("pdmuxd_prediction_ratio", "work"): set(get_args(Work)),
     ("pdmuxd_prediction_ratio", "quantile"): {"0.5", "0.9"},

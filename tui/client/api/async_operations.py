@@ -790,7 +790,9 @@ class AsyncOperations(ABC):
         *,
         tenant: str | None = None,
         missed: bool | None = None,
-        outcome: Literal["finished", "aborted", "failed", "refused"] | None = None,
+        outcome: Literal["finished", "aborted", "invalid", "limited", "refused", "expired", "lost", "failed"]
+        | None = None,
+        target: Literal["ttft", "tbt", "availability"] | None = None,
         in_flight: bool | None = None,
         limit: int | None = None,
         timeout_s: float | None = None,
@@ -803,6 +805,7 @@ class AsyncOperations(ABC):
                 "tenant": tenant,
                 "missed": missed,
                 "outcome": outcome,
+                "target": target,
                 "in_flight": in_flight,
                 "limit": limit,
             },

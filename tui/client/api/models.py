@@ -63,6 +63,7 @@ class AlarmEvent(TypedDict):
         "link_lost",
         "ttft_burn",
         "tbt_burn",
+        "availability_burn",
         "late_now",
         "telemetry_dropped",
         "predictor_drift",
@@ -132,6 +133,18 @@ class AuditOut(TypedDict):
 
     entries: list[AuditEntryOut]
     next_before: int | None
+
+
+class AvailabilityOut(TypedDict):
+    """Whether requests were served, over one window."""
+
+    window_ms: float
+    asked: int
+    unserved: int
+    limited: int
+    availability_ratio: float | None
+    budget_left_ratio: float
+    burn: float | None
 
 
 class BindingOut(TypedDict):
@@ -528,6 +541,9 @@ class HistoryColumns(TypedDict):
     prefill_sm_ms: list[int]
     decode_sm_ms: list[int]
     total_sm_ms: list[int]
+    asked: list[int]
+    unserved: list[int]
+    limited: list[int]
     worst_wait_ms: list[int]
     worst_ttft_ms: list[int]
     worst_gap_ms: list[int]
@@ -1026,7 +1042,10 @@ class RequestEvent(TypedDict):
     request_id: str
     tenant: str
     state: Literal["in_flight", "ended"]
-    outcome: NotRequired[str | None]
+    outcome: NotRequired[
+        Literal["finished", "aborted", "invalid", "limited", "refused", "expired", "lost", "failed"] | None
+    ]
+    error: NotRequired[str | None]
     path: str | None
     status: int | None
     arrived_at: str | None
@@ -1058,7 +1077,10 @@ class RequestOut(TypedDict):
     request_id: str
     tenant: str
     state: Literal["in_flight", "ended"]
-    outcome: NotRequired[str | None]
+    outcome: NotRequired[
+        Literal["finished", "aborted", "invalid", "limited", "refused", "expired", "lost", "failed"] | None
+    ]
+    error: NotRequired[str | None]
     path: str | None
     status: int | None
     arrived_at: str | None
@@ -1259,6 +1281,8 @@ class TenantAttainmentOut(TypedDict):
     budget_left_ratio: float
     ttft: list[WindowOut]
     tbt: list[WindowOut]
+    availability: list[AvailabilityOut]
+    outcomes: dict[str, int]
     requests: int
     refused: int
     in_flight: int

@@ -782,7 +782,9 @@ class Operations(ABC):
         *,
         tenant: str | None = None,
         missed: bool | None = None,
-        outcome: Literal["finished", "aborted", "failed", "refused"] | None = None,
+        outcome: Literal["finished", "aborted", "invalid", "limited", "refused", "expired", "lost", "failed"]
+        | None = None,
+        target: Literal["ttft", "tbt", "availability"] | None = None,
         in_flight: bool | None = None,
         limit: int | None = None,
         timeout_s: float | None = None,
@@ -795,6 +797,7 @@ class Operations(ABC):
                 "tenant": tenant,
                 "missed": missed,
                 "outcome": outcome,
+                "target": target,
                 "in_flight": in_flight,
                 "limit": limit,
             },

@@ -56,7 +56,7 @@ def causes(name: str, view: View, width: int, height: int) -> list[Line]:
             Cell(formats.percent(_share(misses, totals))),
             Cell(LABELS.get(target, target)),
             Cell(formats.count(late)),
-            Cell(f"+{formats.percent(excess, 1 if excess < 0.1 else 0)}"),
+            Cell(f"+{formats.percent(excess, 1 if excess < 0.1 else 0)}" if excess else formats.NONE),
             Cell(split_text(*split) if split is not None else formats.NONE),
             Cell(said),
         ]
@@ -69,4 +69,5 @@ def _share(misses: list[Missed], totals: dict[str, int]) -> float:
 
 
 def _burn(load: TenantLoad, target: str) -> float:
-    return (load.ttft_burn if target == "ttft" else load.tbt_burn) or 0.01
+    burns = {"ttft": load.ttft_burn, "tbt": load.tbt_burn, "availability": load.availability_burn}
+    return burns.get(target) or 0.01

@@ -25,7 +25,7 @@ COLUMNS = (
     Column("TBT/target", 11, "right", key="tbt", letter="T"),
     Column("in fl.", 7, "right", key="in_flight", letter="I"),
     Column("wait", 5, "right", key="waiting", letter="W"),
-    Column("refused", 8, "right", key="refused", letter="X"),
+    Column("unserved", 9, "right", key="refused", letter="X"),
 )
 MOST_BURN = 1.0
 LOW_BUDGET = 0.25
@@ -47,18 +47,20 @@ class TenantRow:
 
     @property
     def attained_ratio(self) -> float | None:
-        """The share met over the last hour, of TTFT or TBT, whichever is worse."""
-        return _worst(min, self.load.ttft_attainment_ratio, self.load.tbt_attainment_ratio)
+        """The share met over the last hour, of TTFT, TBT or availability, whichever is worst."""
+        load = self.load
+        return _worst(min, load.ttft_attainment_ratio, load.tbt_attainment_ratio, load.availability_ratio)
 
     @property
     def burn(self) -> float | None:
-        """The burn over five minutes, of TTFT or TBT, whichever is worse; 1 just uses up the budget."""
-        return _worst(max, self.load.ttft_burn, self.load.tbt_burn)
+        """The burn over five minutes, of TTFT, TBT or availability, whichever is worst; 1 just uses up the
+        budget."""
+        return _worst(max, self.load.ttft_burn, self.load.tbt_burn, self.load.availability_burn)
 
     @property
     def refused(self) -> int | None:
-        """Refused requests since the daemon's start."""
-        return self.attainment.refused if self.attainment else None
+        """Requests of the last five minutes that were not served: refused, expired, lost or failed."""
+        return self.load.unserved if self.load is not IDLE else None
 
 
 SORTS: dict[str, Callable[[TenantRow], float | int | str | None]] = {
@@ -126,7 +128,7 @@ def cells(one: TenantRow) -> list[Cell]:
         tbt_cell(one),
         Cell(formats.count(one.load.in_flight)),
         Cell(formats.count(one.load.waiting)),
-        Cell(formats.count(one.refused), Role.WARN if one.load.refused_per_s else Role.PLAIN),
+        Cell(formats.count(one.refused), Role.WARN if one.load.unserved else Role.PLAIN),
     ]
 
 
