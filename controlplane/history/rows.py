@@ -18,6 +18,12 @@ def _count() -> int:
     return found
 
 
+def _later_count() -> int:
+    """A count of a column that was added when there were rows."""
+    found: int = Field(default=0, sa_type=BigInteger, sa_column_kwargs={"server_default": "0"})
+    return found
+
+
 class HistorySeriesRow(Row, table=True):
     """Whose counts they are. A deleted tenant keeps its rows; `tenant_since` tells it from the next."""
 
@@ -67,9 +73,9 @@ class HistoryRow(Row, table=True):
     prefill_sm_ms: int = _count()
     decode_sm_ms: int = _count()
     total_sm_ms: int = _count()
-    asked: int = _count()
-    unserved: int = _count()
-    limited: int = _count()
+    asked: int = _later_count()
+    unserved: int = _later_count()
+    limited: int = _later_count()
     worst_wait_ms: int = _count()
     worst_ttft_ms: int = _count()
     worst_gap_ms: int = _count()
