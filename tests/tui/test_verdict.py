@@ -81,7 +81,7 @@ async def test_all_is_well_when_every_tenant_meets_its_own_targets(console, daem
     daemon.send("tenants", scenes.tenants() | {"tenants": loads})
     async with console(daemon) as terminal:
         assert "+ all 2 tenants with traffic meet the targets" in terminal.text.splitlines()[1]
-        assert "Closest to its limit: batch, 99.1% in time of 99.0% promised." in terminal.words
+        assert "Closest to its limit: batch, 99.1% kept of 99.0% promised." in terminal.words
 
 
 async def test_the_engine_comes_first_when_it_is_down(console, overload):

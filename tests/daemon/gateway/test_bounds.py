@@ -23,9 +23,9 @@ def outputs_of(kind, fields):
 @pytest.mark.parametrize(
     ("kind", "fields", "outputs"),
     [
-        (Kind.CHAT, {"messages": [{"role": "user"}]}, 1),
-        (Kind.CHAT, {"messages": [{"role": "user"}], "n": 3}, 3),
-        (Kind.CHAT, {"messages": [{"role": "user"}], "n": None}, 1),
+        (Kind.CHAT, {"messages": [{"role": "user", "content": "x"}]}, 1),
+        (Kind.CHAT, {"messages": [{"role": "user", "content": "x"}], "n": 3}, 3),
+        (Kind.CHAT, {"messages": [{"role": "user", "content": "x"}], "n": None}, 1),
         (Kind.COMPLETION, {"prompt": ["a", "b"], "n": 3}, 6),
         (Kind.COMPLETION, {"prompt": [[1], [2], [3]]}, 3),
         (Kind.COMPLETION, {"prompt": [1, 2, 3], "best_of": 4, "n": 2}, 4),
@@ -41,9 +41,9 @@ def test_a_request_takes_a_place_for_each_prompt_and_choice(kind, fields, output
 @pytest.mark.parametrize(
     ("kind", "fields", "param"),
     [
-        (Kind.CHAT, {"messages": [{"role": "user"}], "n": 7}, "n"),
-        (Kind.CHAT, {"messages": [{"role": "user"}], "n": 0}, "n"),
-        (Kind.CHAT, {"messages": [{"role": "user"}], "n": 10**30}, "n"),
+        (Kind.CHAT, {"messages": [{"role": "user", "content": "x"}], "n": 7}, "n"),
+        (Kind.CHAT, {"messages": [{"role": "user", "content": "x"}], "n": 0}, "n"),
+        (Kind.CHAT, {"messages": [{"role": "user", "content": "x"}], "n": 10**30}, "n"),
         (Kind.COMPLETION, {"prompt": ["a"] * 7}, "prompt"),
         (Kind.COMPLETION, {"prompt": ["a", "b"], "n": 4}, "prompt"),
         (Kind.COMPLETION, {"prompt": "x", "stop": ["a", "b", "c"]}, "stop"),
