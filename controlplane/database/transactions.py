@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from contextlib import AbstractContextManager
 from datetime import datetime
-from typing import Protocol
+from typing import Any, Protocol
 
+from sqlalchemy import Table
+from sqlalchemy.dialects import postgresql, sqlite
 from sqlmodel import Session
 
 from pdmuxd.controlplane.database.callers import Caller
-from pdmuxd.engine.core.errors import StaleVersionError
+from pdmuxd.engine.core.errors import StaleVersionError, StoreError
 
 
 class Changing(Protocol):
@@ -62,3 +64,12 @@ def check_expected(expected: int | None, current: int, what: str) -> None:
     """Raises: StaleVersionError if a version is expected that is not the current one."""
     if expected is not None and expected != current:
         raise StaleVersionError(f"{what} is at version {current}, not {expected}; read it again")
+
+
+def insert_into(session: Session, table: Table) -> Any:  # noqa: ANN401 - of either dialect
+    """An INSERT that knows ON CONFLICT. Raises: StoreError if the database is neither of both."""
+    name = session.get_bind().dialect.name
+    makers = {"sqlite": sqlite.insert, "postgresql": postgresql.insert}
+    if name not in makers:
+        raise StoreError(f"this needs SQLite or PostgreSQL; the database is {name}")
+    return makers[name](table)

@@ -13,9 +13,9 @@ from typing import Any
 
 import sqlmodel
 from sqlalchemy import ColumnElement, Table, case, delete, select
-from sqlalchemy.dialects import postgresql, sqlite
 from sqlmodel import Session, col
 
+from pdmuxd.controlplane.database.transactions import insert_into
 from pdmuxd.controlplane.history.alarms import write_alarm
 from pdmuxd.controlplane.history.columns import MAXIMA, NAMES, SUMS, Row, merge
 from pdmuxd.controlplane.history.ledger import write_entries
@@ -31,7 +31,6 @@ from pdmuxd.controlplane.history.rows import (
     series_of,
 )
 from pdmuxd.controlplane.services.store import Store
-from pdmuxd.engine.core.errors import StoreError
 
 _AT_ONCE = 500
 """Rows or series of one statement: a lock is held for milliseconds."""
@@ -108,7 +107,7 @@ class HistoryWriter:
                 {"tenant": each.tenant, "tenant_since": each.since_ms, "model": each.model} for each in some
             ]
             # Begin with a write: SQLite may refuse to upgrade a transaction that began with a read.
-            insert = _insert(session)(_table(HistorySeriesRow)).on_conflict_do_nothing()
+            insert = insert_into(session, _table(HistorySeriesRow)).on_conflict_do_nothing()
             session.connection().execute(insert, values)
         found = {series: self._ids[series] for series in wanted if series in self._ids}
         for start in range(0, len(missing), _AT_ONCE):
@@ -128,7 +127,7 @@ class HistoryWriter:
         values: list[dict[str, object]],
     ) -> None:
         table = _table(kind)
-        insert = _insert(session)(table)
+        insert = insert_into(session, table)
         new = insert.excluded
         changed: dict[str, ColumnElement[int]] = {name: table.c[name] + new[name] for name in sums}
         for name in maxima:
@@ -159,14 +158,6 @@ class HistoryWriter:
 def _table(kind: type[Any]) -> Table:
     table: Table = kind.__table__
     return table
-
-
-def _insert(session: Session) -> Any:  # noqa: ANN401 - of either dialect
-    name = session.get_bind().dialect.name
-    makers = {"sqlite": sqlite.insert, "postgresql": postgresql.insert}
-    if name not in makers:
-        raise StoreError(f"the history needs SQLite or PostgreSQL; the database is {name}")
-    return makers[name]
 
 
 def _count_rows(batch: Batch, ids: Mapping[Series, int]) -> list[dict[str, object]]:

@@ -6,10 +6,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import date, timedelta
 from typing import cast
 
-from sqlalchemy import delete, update
+from sqlalchemy import delete
 from sqlmodel import Session, col, select
 
-from pdmuxd.controlplane.database.transactions import check_expected
+from pdmuxd.controlplane.database.transactions import check_expected, insert_into
 from pdmuxd.controlplane.services.limit_shares import spend
 from pdmuxd.controlplane.services.store import Store
 from pdmuxd.controlplane.tenants.api_keys import ApiKeyRepository, ApiKeyRow
@@ -131,9 +131,10 @@ class Limits:
             return
         with self._store.writing() as session:
             ids = _ids(session, {use.tenant for use in uses})
-            for use, tokens in uses.items():
+            # In one order for all nodes, so that none waits for a row of another that waits for it.
+            for use in sorted(uses, key=lambda one: (one.tenant, one.key_id, one.day)):
                 if (tenant_id := ids.get(use.tenant)) is not None:
-                    _add(session, tenant_id, use, tokens)
+                    _add(session, tenant_id, use, uses[use])
             spend(session, self._store.node, spent)
             session.commit()
 
@@ -177,23 +178,11 @@ def _ids(session: Session, names: set[str]) -> dict[str, int]:
 
 
 def _add(session: Session, tenant_id: int, use: UseOf, tokens: Tokens) -> None:
+    """In one statement: another node may make the day's row at the same moment."""
     table = TokenUseRow.__table__  # type: ignore[attr-defined]
-    grown = {name: table.c[name] + getattr(tokens, name) for name in Tokens.__slots__}
-    statement = (
-        update(table)
-        .where(table.c.tenant_id == tenant_id, table.c.key_id == use.key_id, table.c.day == use.day)
-        .values(**grown)
+    added = {name: getattr(tokens, name) for name in Tokens.__slots__}
+    insert = insert_into(session, table).values(tenant_id=tenant_id, key_id=use.key_id, day=use.day, **added)
+    grown = {name: table.c[name] + insert.excluded[name] for name in added}
+    session.connection().execute(
+        insert.on_conflict_do_update(index_elements=list(table.primary_key), set_=grown)
     )
-    if not session.connection().execute(statement).rowcount:
-        session.add(
-            TokenUseRow(
-                tenant_id=tenant_id,
-                key_id=use.key_id,
-                day=use.day,
-                input_tokens=tokens.input_tokens,
-                cached_tokens=tokens.cached_tokens,
-                output_tokens=tokens.output_tokens,
-                cost_nanos=tokens.cost_nanos,
-            )
-        )
-        session.flush()
