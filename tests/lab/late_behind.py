@@ -5,10 +5,12 @@ its own. Arms by turns: the garbage collector of every process as Python has it 
 product holds it, and tokens through SGLang's HTTP server or straight from the scheduler (a field that only
 SGLang's front end answers sends a request the former way). A request is good by client if its first token
 came within 1 s plus 1 s per 1,000 prompt tokens and the p99 of its gaps is within `--tbt-ms`; by steps if
-the engine's own record of it says so; forgiven if one late gap is left out.
-Gaps behind the scheduler: those late at the
-client less those late at the step. Pauses of 10 ms and more are written down in each process
-(`front_end/in_each_process`).
+the engine's own record of it says so; forgiven if one late gap is left out. Gaps behind the scheduler: those
+late at the client less those late at the step. Pauses of 10 ms and more are written down in each process
+(`front_end/in_each_process`), with the lines at which its threads stood.
+
+A cell may name a policy, which is put in force through REST before it: `chat:held/direct:slack/chunked:1024`.
+All cells are run once per seed, by turns, so that what is compared meets the same requests within minutes.
 
 Every wait is bounded; an arm that would not end before `--until-s` is left out and named.
 """
@@ -18,6 +20,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import contextlib
+import itertools
 import json
 import os
 import random
@@ -44,9 +47,11 @@ LOADS = {
     "chat": (150.0, 200, 46),
     "conv": (24.0, 1155, 211),
     "few": (4.0, 40, 20),
+    "summaries": (10.0, 2600, 140),
+    "tools": (1.9, 12000, 150),
 }
 """Arrivals/s, mean prompt and mean answer in tokens (both log-normal): short chat, conversation (the means of
-Azure's trace of 2023), and one that a CPU serves."""
+Azure's trace of 2023), one that a CPU serves, articles, and calls of tools whose prompts share nothing."""
 SIGMA = 0.6
 ARMS = {
     "python/http": (True, "http"),
@@ -296,6 +301,7 @@ class Serving:
             "vocab": SHAPES[args.model_shape]["vocab_size"],
         }
         self.link = next(iter(self._links()), None)
+        self.policy = "auto"
 
     def _links(self) -> list[str]:
         """The engine's link: its command line names it."""
@@ -386,9 +392,10 @@ def total(metrics: Mapping[str, float], name: str) -> float:
 
 
 def arm(
-    one: Serving, load: str, name: str, seconds: float, seed: int, args: argparse.Namespace
+    one: Serving, load: str, name: str, policy: str, seconds: float, seed: int, args: argparse.Namespace
 ) -> dict[str, Any]:
     """One load; what the client and the engine say of it."""
+    _set_policy(one, policy)
     is_python, token_path = ARMS[name]
     mark = one.marks / "python"
     mark.touch() if is_python else mark.unlink(missing_ok=True)
@@ -419,7 +426,9 @@ def arm(
     told = {key: total(after, key) - total(before, key) for key in COUNTED}
     finished = told["pdmuxd_tbt_requests_total"]
     answers = json.loads(seen.stdout)
-    row: dict[str, Any] = {"load": load, "arm": name} | judged(answers, args.tbt_ms / 1e3)
+    row: dict[str, Any] = {"load": load, "arm": name, "policy": policy, "seed": seed}
+    row |= judged(answers, args.tbt_ms / 1e3)
+    row["seconds_to_the_last_answer"] = end_s - begin_s
     row["first_error"] = next((answer["error"] for answer in answers if answer["error"]), "")
     late_at_steps = told["pdmuxd_tbt_gaps_total"] - told["pdmuxd_tbt_gaps_met_total"]
     row |= {
@@ -434,6 +443,16 @@ def arm(
     row["gateway_collections_s"] = gateway_collections_s(after) - gateway_collections_s(before)
     row["delivery_ms"] = {
         kind: 1e3 * after.get(f"pdmuxd_delivery_{kind}_seconds", 0.0) for kind in ("late", "planned")
+    }
+    row["decisions"] = {
+        key.partition("{")[2]: after[key] - before.get(key, 0.0)
+        for key in after
+        if key.startswith("pdmuxd_decisions_total") and after[key] > before.get(key, 0.0)
+    }
+    row["predictions"] = {
+        key.removeprefix("pdmuxd_prediction_"): after[key]
+        for key in after
+        if key.startswith("pdmuxd_prediction_")
     }
     row["full_collections"] = {
         process: report.generations[2].count
@@ -467,19 +486,22 @@ def gateway_collections_s(metrics: Mapping[str, float]) -> float:
     )
 
 
-def pauses(one: Serving, begin_s: float, end_s: float) -> dict[str, dict[str, float]]:
-    """By process: how many of 10 ms and more, the longest, and how long it waited for a core then."""
-    found: dict[str, dict[str, float]] = {}
+def pauses(one: Serving, begin_s: float, end_s: float) -> dict[str, dict[str, Any]]:
+    """By process: how many of 10 ms and more, the longest and where it was, and its wait for a core then."""
+    found: dict[str, dict[str, Any]] = {}
     for path in one.marks.glob("*.pauses"):
         role = _role(int(path.stem), one.process.pid)
         rows = [json.loads(line) for line in path.read_text().splitlines() if line.endswith("]")]
         inside = [row for row in rows if begin_s <= row[0] <= end_s]
         if role is not None and inside:
-            _, longest_s, waited_s = max(inside, key=lambda row: row[1])
+            inside.sort(key=lambda row: -row[1])
+            _, longest_s, waited_s, _ = inside[0]
             found[role] = {
                 "count": len(inside),
                 "longest_ms": round(1e3 * longest_s, 1),
                 "of_it_for_a_core_ms": round(1e3 * min(waited_s, longest_s), 1),
+                "over_15_ms": sum(row[1] > 0.015 for row in inside),
+                "where": [(round(row[0] - begin_s, 1), round(1e3 * row[1], 1), row[3]) for row in inside[:6]],
             }
     return found
 
@@ -504,9 +526,10 @@ GAPS = ("gap_p50_ms", "gap_p99_ms", "gap_p999_ms", "gap_max_ms")
 def show(rows: Sequence[Mapping[str, Any]]) -> None:
     """The short table, last."""
     print(
-        "\n| load, arm | good client / forgiven / steps, % | late behind, % of gaps | gaps p50/99/99.9/max "
+        "\n| load, arm, policy, seed | good client / forgiven / steps, % "
+        "| refused or failed, % | late behind, % of gaps | gaps p50/99/99.9/max "
         "| TTFT p50/p99 ms | longest pause per process, ms (for a core) | full collections |\n"
-        "|---|---|---|---|---|---|---|"
+        "|---|---|---:|---|---|---|---|---|"
     )
     for row in rows:
         stopped = ", ".join(
@@ -519,9 +542,10 @@ def show(rows: Sequence[Mapping[str, Any]]) -> None:
             for long in [row["long_collections"].get(process, [])]
         )
         print(
-            f"| {row['load']}, {row['arm']} "
+            f"| {row['load']}, {row['arm']}, {row['policy']}, {row['seed']} "
             f"| {100 * row['good_by_client']:.1f} / {100 * row['good_forgiven']:.1f} / "
-            f"{100 * row['good_by_steps']:.1f} | {100 * row['late_behind_ratio']:.3f} "
+            f"{100 * row['good_by_steps']:.1f} | {100 * row['errors'] / max(1, row['answers']):.1f} "
+            f"| {100 * row['late_behind_ratio']:.3f} "
             f"| {'/'.join(f'{row[key]:.1f}' for key in GAPS)} "
             f"| {row['ttft_p50_ms']:.0f}/{row['ttft_p99_ms']:.0f} | {stopped} | {full} |",
             flush=True,
@@ -555,8 +579,12 @@ def main() -> int:
     parser.add_argument("--path", action="append", default=[], help="more for PYTHONPATH")
     parser.add_argument("--set", dest="settings", action="append", default=[], help="more settings")
     parser.add_argument(
-        "--cells", nargs="+", default=["chat:" + name for name in ARMS], help="LOAD:ARM, in order"
+        "--cells",
+        nargs="+",
+        default=["chat:" + name for name in ARMS],
+        help="LOAD:ARM or LOAD:ARM:POLICY, in order",
     )
+    parser.add_argument("--seeds", nargs="+", type=int, default=[11], help="all cells once for each")
     parser.add_argument("--seconds", type=float, default=60.0, help="of arrivals each (default: %(default)s)")
     parser.add_argument("--rate", type=float, help="arrivals/s in place of the load's own")
     parser.add_argument("--tbt-ms", type=float, default=50.0)
@@ -577,13 +605,14 @@ def main() -> int:
     with serving(args) as one:
         say(f"ready, {len(cores)} cores, link {one.link}")
         _set_target(one, args.tbt_ms)
-        arm(one, args.cells[0].partition(":")[0], "held/direct", 6.0, 7, args)  # kernels, caches, connections
-        for number, cell in enumerate(args.cells):
-            load, _, name = cell.partition(":")
+        # Kernels, caches, connections.
+        arm(one, args.cells[0].partition(":")[0], "held/direct", "auto", 6.0, 7, args)
+        for seed, cell in itertools.product(args.seeds, args.cells):
+            load, name, policy = (*cell.split(":", 2), "auto")[:3]
             if time.monotonic() - BEGUN_S + args.seconds + DRAIN_S + 6 > args.until_s:
-                say(f"no time is left for {cell}")
+                say(f"no time is left for {cell}, seed {seed}")
                 continue
-            row = arm(one, load, name, args.seconds, 11 + number // 4, args)
+            row = arm(one, load, name, policy, args.seconds, seed, args)
             rows.append(row)
             say(json.dumps(row))
             if args.json is not None:
@@ -593,18 +622,29 @@ def main() -> int:
     return 0
 
 
-def _set_target(one: Serving, tbt_ms: float) -> None:
+def _put(one: Serving, path: str, wanted: dict[str, Any], kept: Sequence[str] = ()) -> None:
+    """Set what `path` shows; `kept` are fields that stay as they are."""
     token = (one.folder / "state" / "admin-token").read_text().strip()
-    url = f"{one.admin_url}/api/v1/tenants/default/slo"
+    url = f"{one.admin_url}/api/v1/{path}"
     head = {"authorization": f"Bearer {token}", "content-type": "application/json"}
     with urllib.request.urlopen(urllib.request.Request(url, headers=head), timeout=10) as answer:
-        tag, slo = answer.headers["etag"], json.load(answer)
-    wanted = {"ttft_fixed_ms": 1000, "ttft_per_1k_new_tokens_ms": 1000, "tbt_ms": tbt_ms}
-    wanted["attainment_ratio"] = slo["attainment_ratio"]
-    request = urllib.request.Request(
-        url, data=json.dumps(wanted).encode(), headers=head | {"if-match": tag}, method="PUT"
-    )
+        tag, shown = answer.headers["etag"], json.load(answer)
+    body = json.dumps(wanted | {name: shown[name] for name in kept}).encode()
+    request = urllib.request.Request(url, data=body, headers=head | {"if-match": tag}, method="PUT")
     urllib.request.urlopen(request, timeout=10).close()
+
+
+def _set_target(one: Serving, tbt_ms: float) -> None:
+    wanted = {"ttft_fixed_ms": 1000, "ttft_per_1k_new_tokens_ms": 1000, "tbt_ms": tbt_ms}
+    _put(one, "tenants/default/slo", wanted, ("attainment_ratio",))
+
+
+def _set_policy(one: Serving, policy: str) -> None:
+    """Put it in force and wait for it; raises urllib.error.HTTPError where the engine cannot."""
+    if policy != one.policy:
+        _put(one, "policy", {"policy": policy})
+        one.policy = policy
+        time.sleep(2.0)
 
 
 if __name__ == "__main__":

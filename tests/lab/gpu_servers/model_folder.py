@@ -65,6 +65,18 @@ SHAPES: dict[str, dict[str, Any]] = {
     | _QWEN3,
     "qwen3-14b": _llama(hidden=5120, intermediate=17408, layers=40, heads=40, kv_heads=8, vocab=151_936)
     | _QWEN3,
+    "qwen3-30b-a3b": _llama(hidden=2048, intermediate=6144, layers=48, heads=32, kv_heads=4, vocab=151_936)
+    | _QWEN3
+    | {
+        "architectures": ["Qwen3MoeForCausalLM"],
+        "model_type": "qwen3_moe",
+        "moe_intermediate_size": 768,
+        "num_experts": 128,
+        "num_experts_per_tok": 8,
+        "norm_topk_prob": True,
+        "decoder_sparse_step": 1,
+        "mlp_only_layers": [],
+    },
     "tiny": _llama(hidden=256, intermediate=512, layers=4, heads=4, kv_heads=2, vocab=512),
 }
 

@@ -38,29 +38,6 @@ from pdmuxd.engine.sglang.partition_tables import make_table, sm_rules_of
 SLICE = 2
 """Layers that serving launches at a time."""
 DECODE_BATCH = 8
-MODELS: dict[str, dict[str, Any]] = {
-    **{name: {} for name in SHAPES},
-    "qwen3-30b-a3b": {
-        "architectures": ["Qwen3MoeForCausalLM"],
-        "model_type": "qwen3_moe",
-        "hidden_size": 2048,
-        "intermediate_size": 6144,
-        "moe_intermediate_size": 768,
-        "num_hidden_layers": 48,
-        "num_attention_heads": 32,
-        "num_key_value_heads": 4,
-        "head_dim": 128,
-        "num_experts": 128,
-        "num_experts_per_tok": 8,
-        "norm_topk_prob": True,
-        "decoder_sparse_step": 1,
-        "mlp_only_layers": [],
-        "vocab_size": 151_936,
-        "rms_norm_eps": 1e-6,
-        "rope_theta": 1_000_000.0,
-    },
-}
-"""What there is over a shape of `SHAPES`; Llama-8B's if it is none."""
 FP8 = {"quant_method": "fp8", "activation_scheme": "dynamic", "weight_block_size": [128, 128]}
 """As in the configuration of Qwen3-30B-A3B-FP8."""
 ON_GPU = torch.cuda.is_available()
@@ -255,14 +232,14 @@ def _timed(run: Callable[[], object]) -> float:
 
 def load(options: argparse.Namespace, folder: Path) -> BareRunner:
     """The model with made-up weights, and decode graphs on a GPU."""
-    changes: dict[str, Any] = dict(MODELS[options.model])
+    changes: dict[str, Any] = {}
     if options.layers:
         changes["num_hidden_layers"] = options.layers
     if options.fp8:
         changes["quantization_config"] = FP8
     if not ON_GPU:
         changes["torch_dtype"] = "float32"
-    write_model_folder(options.model if options.model in SHAPES else "llama-8b", folder, **changes)
+    write_model_folder(options.model, folder, **changes)
     if ON_GPU:
         given: dict[str, Any] = {"mem_fraction_static": 0.88, "cuda_graph_max_bs_decode": DECODE_BATCH}
         given |= {"disable_prefill_cuda_graph": True, "max_running_requests": 16, "context_length": 8192}
@@ -304,7 +281,7 @@ def main(argv: list[str] | None = None) -> int:
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
-    parser.add_argument("--model", choices=sorted(MODELS), default="tiny")
+    parser.add_argument("--model", choices=sorted(SHAPES), default="tiny")
     parser.add_argument("--layers", type=int, help="in place of the model's own number")
     parser.add_argument("--fp8", action="store_true")
     parser.add_argument("--tokens", type=int, default=512)

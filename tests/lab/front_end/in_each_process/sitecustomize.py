@@ -2,8 +2,8 @@
 
 Python imports this at its start, from the path. A thread wakes every 10 ms. When it wakes late, somebody
 held the interpreter's lock or no core was free: the time and how long are written down, with what the main
-thread waited for a core meanwhile. A file says whether Python's own thresholds are in force, or those of
-the product.
+thread waited for a core meanwhile and where each thread stands: who held the lock has not gone far. A file
+says whether Python's own thresholds are in force, or those of the product.
 """
 
 from __future__ import annotations
@@ -15,10 +15,12 @@ import sys
 import threading
 import time
 from pathlib import Path
+from types import FrameType
 
 FOLDER = "LATE_BEHIND_FOLDER"
 PERIOD_S = 0.01
 LATE_S = 0.01
+FRAMES = 5
 PYTHONS = (700, 10, 10)
 DAEMONS = (10_000, 10, 10)
 """Of pdmuxd's daemon, before its collector was held."""
@@ -33,6 +35,23 @@ def _waited_s() -> float:
         return 0.0
 
 
+def _standing() -> dict[str, list[str]]:
+    """Each other thread's innermost frames, as file:line function."""
+    names = {thread.ident: thread.name for thread in threading.enumerate()}
+    found = {}
+    for ident, frame in sys._current_frames().items():
+        if ident == threading.get_ident():
+            continue
+        rows: list[str] = []
+        at: FrameType | None = frame
+        while at is not None and len(rows) < FRAMES:
+            code = at.f_code
+            rows.append(f"{'/'.join(code.co_filename.split('/')[-2:])}:{at.f_lineno} {code.co_name}")
+            at = at.f_back
+        found[names.get(ident, str(ident))] = rows
+    return found
+
+
 def _watch(folder: Path) -> None:
     held: tuple[int, int, int] | None = None
     out = (folder / f"{os.getpid()}.pauses").open("a", buffering=1)
@@ -42,9 +61,10 @@ def _watch(folder: Path) -> None:
         time.sleep(PERIOD_S)
         now_s = time.monotonic()
         if now_s - begin_s - PERIOD_S > LATE_S:
+            standing = _standing()
             after_s = _waited_s()
             late_s = now_s - begin_s - PERIOD_S
-            out.write(json.dumps([now_s, late_s, after_s - waited_s]) + "\n")
+            out.write(json.dumps([now_s, late_s, after_s - waited_s, standing]) + "\n")
             waited_s = after_s
         turns += 1
         if turns % 25 == 0:
