@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
 from contextlib import aclosing
@@ -77,17 +78,19 @@ class Exchange:
         dialect: Dialect = OPENAI,
         retry_after_s: Callable[[str], int] = lambda _: RETRY_AFTER_S,
         waits_for_another: bool = False,
+        head_sent: bool = False,
     ) -> None:
         """With `holds_head` the head of a stream waits for its first bytes: an engine that ends the request
         without beginning it is then answered as an error, and not in a stream that was opened for it.
         `merged` is where the scheduler's tokens of the answer arrive; `push` writes them past this task.
         `retry_after_s` says by the cause when such a request may come again. With `waits_for_another` the
-        caller tells a client of a lost engine (`finish_early`) that had nothing of its answer.
+        caller tells a client of a lost engine (`finish_early`) that had nothing of its answer. `head_sent`:
+        an exchange with an engine that was lost has sent the head of the stream.
         """
         self.upstream = upstream
         self.rid = rid
         self.end = End.COMPLETE
-        self.status = CLIENT_GONE_STATUS
+        self.status = 200 if head_sent else CLIENT_GONE_STATUS
         self.begun_s: float | None = None
         """When the answer began."""
         self._send = send
@@ -105,7 +108,7 @@ class Exchange:
         self._abortable = abortable
         self._holds_head = holds_head
         self._task: asyncio.Task[object] | None = None
-        self._started = False
+        self._started = head_sent
         self._path = ""
         self._tail = b""
 
@@ -233,6 +236,8 @@ class Exchange:
             merged.outbox.use_writer(None)
 
     async def _begin(self, start: Message) -> None:
+        if self._started:
+            return
         self.status, self._started = int(start["status"]), True
         await self._send(start)
 
@@ -275,24 +280,30 @@ class Exchange:
 
     @property
     def may_go_elsewhere(self) -> bool:
-        """Whether the engine was lost before the client had anything of an answer, and is not told yet."""
-        return self.end is End.ENGINE_LOST and not self._started and self._waits_for_another
+        """Whether the engine was lost before the client had more of its answer than the head of a stream,
+        and is not told yet."""
+        return self.end is End.ENGINE_LOST and self.begun_s is None and self._waits_for_another
+
+    @property
+    def head_sent(self) -> bool:
+        """Whether the client has the head of its answer, so that an error can only be an event."""
+        return self._started
 
     async def finish_early(self) -> None:
         """Tell the client that there is no answer, or that it ends here."""
         if self._abortable and self.end is not End.ENGINE_LOST:
             self.upstream.abort(self.rid)
-        if self.end is End.CLIENT_GONE:
-            return
-        try:
-            async with asyncio.timeout(_LAST_WORDS_TIMEOUT_S):
-                await self._last_words()
-        except TimeoutError:
-            # The server closes the connection of an answer that was left incomplete.
-            return
+        if self.end is not End.CLIENT_GONE:
+            await self.say_last(_MESSAGES[self.end], _CODES[self.end])
 
-    async def _last_words(self) -> None:
-        message, code = _MESSAGES[self.end], _CODES[self.end]
+    async def say_last(self, message: str, code: str) -> None:
+        """Tell the client why there is no answer, or no more of it."""
+        # The server closes the connection of an answer that was left incomplete.
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(_LAST_WORDS_TIMEOUT_S):
+                await self._last_words(message, code)
+
+    async def _last_words(self, message: str, code: str) -> None:
         if self._started:
             # An event that was cut in the middle is closed first, so that ours is read as one of its own.
             closing = b"" if not self._tail or self._tail.endswith(b"\n\n") else b"\n\n"

@@ -73,12 +73,14 @@ class Forwarder:
         """To the engine that serves, or the next one that does. Raises: RequestError 503 if none serves.
 
         A request that was in an engine when it ended goes to no other, since it may be what ends engines;
-        unless another request that was there is known to be, and there is time left to wait.
+        unless another request that was there is known to be, the client had nothing of its answer, and the
+        time in which it must begin is not over.
         """
+        answer_within_s = min([self.times.first_byte_s, *first_byte_within_s])
         lost: Exchange | None = None
         while True:
             try:
-                upstream = await self._engine_for(call)
+                upstream = await self._engine_for(call, 0.0 if lost is None else answer_within_s)
             except RequestError:
                 if lost is None:
                     raise
@@ -86,25 +88,33 @@ class Forwarder:
             if upstream is None:
                 call.end = End.CLIENT_GONE
                 return None
-            check_model(request.model, upstream.models)
-            _check_ranges(request, upstream.address.ranges)
-            self._quarantine.check(tenant=call.tenant, payload=request.payload, rid=call.rid)
-            self._observer.on_sent(call.rid)
-            call.trace.sent()
-            lost = await self.relay(
-                call,
-                route,
-                upstream,
-                request.payload,
-                first_byte_within_s=first_byte_within_s,
-                holds_head=holds_head or call.dialect.token_mark is not None,
-                headers=request.headers,
-                takes_tokens=request.takes_tokens,
-                waits_for_another=self._left_to_wait_s(call) > 0,
-            )
+            try:
+                check_model(request.model, upstream.models)
+                _check_ranges(request, upstream.address.ranges)
+                self._quarantine.check(tenant=call.tenant, payload=request.payload, rid=call.rid)
+                self._observer.on_sent(call.rid)
+                call.trace.sent()
+                lost = await self.relay(
+                    call,
+                    route,
+                    upstream,
+                    request.payload,
+                    first_byte_within_s=first_byte_within_s,
+                    holds_head=holds_head or call.dialect.token_mark is not None,
+                    headers=request.headers,
+                    takes_tokens=request.takes_tokens,
+                    waits_for_another=self._left_to_wait_s(call, answer_within_s) > 0,
+                    head_sent=lost is not None and lost.head_sent,
+                )
+            except RequestError as error:
+                if lost is None or not lost.head_sent:
+                    raise
+                call.error = error.code
+                await lost.say_last(str(error), error.code)
+                return None
             if not lost.may_go_elsewhere:
                 return None
-            if not await self._is_cleared(call, upstream, request.payload):
+            if not await self._is_cleared(call, upstream, request.payload, answer_within_s):
                 return await _tell_lost(call, lost)
 
     async def relay(
@@ -119,6 +129,7 @@ class Forwarder:
         takes_tokens: bool = False,
         headers: Mapping[str, str] | None = None,
         waits_for_another: bool = False,
+        head_sent: bool = False,
     ) -> Exchange:
         """Relay it; how that went.
 
@@ -143,6 +154,7 @@ class Forwarder:
             merged=None if tokens is None else tokens.open(call.rid),
             retry_after_s=lambda cause: self._retry_after_s(call, cause),
             waits_for_another=waits_for_another,
+            head_sent=head_sent,
         )
         self._exchanges[exchange] = call.tenant
         try:
@@ -156,10 +168,10 @@ class Forwarder:
                 self._note_end(call, upstream, payload, exchange)
         return exchange
 
-    async def _is_cleared(self, call: Call, lost: Upstream, payload: bytes) -> bool:
+    async def _is_cleared(self, call: Call, lost: Upstream, payload: bytes, answer_within_s: float) -> bool:
         """Wait until all is known that the lost engine had, and ask whether another request ends engines."""
-        end_s = time.monotonic() + min(_KNOWN_WITHIN_S, self._left_to_wait_s(call))
-        while time.monotonic() < end_s:
+        end_s = time.monotonic() + min(_KNOWN_WITHIN_S, self._left_to_wait_s(call, answer_within_s))
+        while self._quarantine.may_clear(lost) and time.monotonic() < end_s:
             if self._slot.upstream is not lost and all(each.upstream is not lost for each in self._exchanges):
                 return self._quarantine.clears(lost, tenant=call.tenant, payload=payload, rid=call.rid)
             await asyncio.sleep(_LOOKS_EVERY_S)
@@ -184,16 +196,17 @@ class Forwarder:
             exchange.interrupt(end)
         return len(exchanges)
 
-    async def _engine_for(self, call: Call) -> Upstream | None:
+    async def _engine_for(self, call: Call, within_s: float) -> Upstream | None:
         """The engine that is asked; None if the client left before one served. Raises: RequestError 503."""
-        left_s = self._left_to_wait_s(call)
+        left_s = self._left_to_wait_s(call, within_s)
         if left_s <= 0:
             return self._slot.serving()
         waiting = asyncio.create_task(self._slot.serving_within(left_s))
         return waiting.result() if await done_before_gone(waiting, call.receive) else None
 
-    def _left_to_wait_s(self, call: Call) -> float:
-        return call.started_s + self.times.wait_s - time.monotonic()
+    def _left_to_wait_s(self, call: Call, within_s: float) -> float:
+        """Until an engine must serve: `within_s` from the begin of the call, or as long as all may wait."""
+        return call.started_s + max(self.times.wait_s, within_s) - time.monotonic()
 
 
 async def _tell_lost(call: Call, lost: Exchange) -> None:

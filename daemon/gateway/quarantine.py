@@ -101,6 +101,11 @@ class Quarantine:
             why = f"only requests of tenant {tenant} were in flight when two engines ended"
             raise _held(why, _left_s(deaths, since_s))
 
+    def may_clear(self, engine: object) -> bool:
+        """Whether somebody can be known to have ended `engine`: nobody is at the first end of an engine."""
+        self._forget_old()
+        return any(death.engine is not engine for death in self._deaths)
+
     def clears(self, engine: object, *, tenant: str, payload: bytes, rid: str) -> bool:
         """Whether what ended `engine` is known by now, and is not this request."""
         body = tenant, _digest(payload, rid)

@@ -120,6 +120,14 @@ def test_a_routers_targets_reach_the_engine(daemon, path):
     assert (record["ttft_target_ms"], record["tbt_target_ms"]) == (123456.0, 4321.0)
 
 
+def test_every_answer_has_the_recorded_shape(daemon):
+    """`python tests/lab conformance --python PYTHON --write FILE` makes another recording."""
+    before = daemon.engine()["pid"]
+    assert list(differences(ask_all(daemon, all_cases()), recorded())) == []
+    assert daemon.engine()["pid"] == before
+
+
+# Behind all those requests SGLang on a CPU is known to be slower than predicted.
 @pytest.fixture(scope="module")
 def strict(shared):
     """The key of a tenant whose first tokens are due before any can be made."""
@@ -152,11 +160,3 @@ def test_503_with_the_cause_when_the_engine_refuses_to_begin(daemon, strict, pat
 def _knows(daemon, key):
     headers = {"Authorization": f"Bearer {key}"}
     return httpx.get(daemon.data_url + "/v1/models", headers=headers).status_code == 200
-
-
-# The last: behind its requests the engine does not foresee that a first token is late, as the others ask.
-def test_every_answer_has_the_recorded_shape(daemon):
-    """`python tests/lab conformance --python PYTHON --write FILE` makes another recording."""
-    before = daemon.engine()["pid"]
-    assert list(differences(ask_all(daemon, all_cases()), recorded())) == []
-    assert daemon.engine()["pid"] == before

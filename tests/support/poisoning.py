@@ -9,7 +9,6 @@ from typing import Any
 import httpx
 
 SETTINGS = (
-    "data.engine_wait_s=600",
     "engine.restart_backoff_initial_s=0.05",
     "engine.restart_backoff_max_s=0.1",
 )

@@ -149,7 +149,7 @@ class AutoPolicy:
     def _decide(self, obs: Observation, state: AutoState) -> tuple[Decision, AutoState]:
         running = obs.prefill
         if state.breaker.is_open and not _is_by_layers(obs):
-            return self._fixed(obs), state
+            return self._fixed(obs, state), state
         if running is None and obs.preempted is None:
             return self._next_prefill(obs, state)
         if running is not None and running.mode is PrefillMode.CHUNKED:
@@ -346,12 +346,20 @@ class AutoPolicy:
             obs, queue, state.latency_margin, self.context.latency, self.table.rules.total_sms
         )
 
-    def _fixed(self, obs: Observation) -> Decision:
-        """The best fixed plan, in order of arrival."""
-        batch = form_prefill_batch(obs)
+    def _fixed(self, obs: Observation, state: AutoState) -> Decision:
+        """The best fixed plan, in order of arrival.
+
+        Steps take longer than predicted, or predictions would be in use: who is late even by them is late
+        for sure, and is refused where its tenant wants that.
+        """
+        refused = self._order(obs, state).refused if obs.waiting else ()
+        left = [request for request in obs.waiting if request.request_id not in refused]
+        batch = form_prefill_batch(obs, queue=left)
         if obs.prefill is None and not batch:
-            return decode_alone(obs, self.table)
-        return fused_decision(obs, self.fused.fixed_step(obs, batch), batch)
+            decision = decode_alone(obs, self.table)
+        else:
+            decision = fused_decision(obs, self.fused.fixed_step(obs, batch), batch)
+        return replace(decision, refuse=refused) if refused else decision
 
     def initial_state(self) -> AutoState:
         """The guard as it was profiled, no credit."""

@@ -9,9 +9,10 @@ from observations import linear_context, observe, took, waiting
 
 from pdmuxd.engine.core.guard import ContentionGuard, guard_cell
 from pdmuxd.engine.core.latency_margin import STALL_STEPS, LatencyMargin
+from pdmuxd.engine.core.misprediction_breaker import MispredictionBreaker
 from pdmuxd.engine.core.policies.registry import build_policy
 from pdmuxd.engine.core.policies.stalls import ASSUMED_RISE, GUARD_RISE, split_learned, stall_room_s
-from pdmuxd.engine.core.types import Mode
+from pdmuxd.engine.core.types import Mode, Reason
 
 LATENCY, SMS = linear_context().latency, linear_context().rules.total_sms
 STALLS = LatencyMargin(stall_s=0.02, expected_stalls=STALL_STEPS)
@@ -78,3 +79,23 @@ def test_fused_steps_that_take_three_times_their_prediction_open_the_breaker() -
     for _ in range(40):
         state = policy.learn(took(Mode.FUSED, predicted_s=0.04, measured_s=0.12), state)
     assert state.breaker.is_open
+
+
+@pytest.mark.parametrize("decode_bs", [0, 5])
+def test_who_is_late_even_by_wrong_predictions_is_refused(decode_bs: int) -> None:
+    """Steps take longer than predicted, so a first token that is predicted too late comes later still."""
+    policy = build_policy("auto", linear_context())
+    state = replace(policy.initial_state(), breaker=MispredictionBreaker(wrong_share=0.9, is_open=True))
+    late, in_time, served = (
+        waiting(1, 400, deadline_s=0.001),
+        waiting(2, 400, deadline_s=60.0),
+        waiting(3, 400, deadline_s=0.001),
+    )
+    strict = replace(late, refuses_late=True)
+    obs = observe(decode_bs=decode_bs, queue=(strict, replace(in_time, refuses_late=True), served))
+    decision, _ = policy.decide(obs, state)
+    assert decision.reason is Reason.PREDICTIONS_WRONG
+    assert decision.refuse == (strict.request_id,)
+    assert decision.admit == (in_time.request_id, served.request_id), "in order of arrival"
+    alone, _ = policy.decide(observe(decode_bs=decode_bs, queue=(strict,)), state)
+    assert (alone.refuse, alone.admit) == ((strict.request_id,), ())
