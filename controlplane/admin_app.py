@@ -38,6 +38,7 @@ from pdmuxd.controlplane.api.field_meanings import describe
 from pdmuxd.controlplane.api.history import history_routes
 from pdmuxd.controlplane.api.idempotency import PARAMETER as IDEMPOTENCY_PARAMETER
 from pdmuxd.controlplane.api.idempotency import IdempotentAnswers
+from pdmuxd.controlplane.api.incidents import incident_routes
 from pdmuxd.controlplane.api.keys import key_routes
 from pdmuxd.controlplane.api.ledger import ledger_routes
 from pdmuxd.controlplane.api.limits import LimitUse, NothingCounts, limit_routes
@@ -58,6 +59,7 @@ from pdmuxd.controlplane.api.whoami import whoami_routes
 from pdmuxd.controlplane.database.callers import FILE_TOKEN, Caller
 from pdmuxd.controlplane.history.alarms import AlarmStore
 from pdmuxd.controlplane.history.history import History
+from pdmuxd.controlplane.history.incidents import IncidentStore
 from pdmuxd.controlplane.node.daemon_actions import DaemonActions, NoDaemon
 from pdmuxd.controlplane.node.engine_actions import EngineActions, NoEngine
 from pdmuxd.controlplane.node.engine_status import EngineStatus
@@ -172,6 +174,7 @@ def build_admin_app(
         decision_routes(telemetry),
         attainment_routes(telemetry),
         history_routes(history, AlarmStore(control_plane.store), control_plane),
+        incident_routes(telemetry, history, IncidentStore(control_plane.store)),
         effect_routes(telemetry),
         price_routes(control_plane),
         usage_routes(history, control_plane),

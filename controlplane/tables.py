@@ -12,6 +12,7 @@ from pdmuxd.controlplane.history.rows import (
     DecisionSummaryRow,
     HistoryRow,
     HistorySeriesRow,
+    IncidentRow,
     MarkRow,
     RefusalRow,
 )
@@ -53,6 +54,7 @@ TABLES: tuple[type[Row], ...] = (
     DecisionSummaryRow,
     MarkRow,
     AlarmRow,
+    IncidentRow,
     PolicyRevisionRow,
     HeartbeatRow,
     LedgerRow,

@@ -17,7 +17,7 @@ from pdmuxd.controlplane.node.engine_status import EngineState
 
 API_VERSION = 1
 
-EventType = Literal["stats", "tenants", "decision", "request", "engine", "settings", "alarm"]
+EventType = Literal["stats", "tenants", "decision", "request", "engine", "settings", "alarm", "incident"]
 Verdict = Literal["met", "missed", "no_traffic"]
 """Whether a tenant's targets are kept, over the last five minutes and with what is late now."""
 FRAMES: frozenset[EventType] = frozenset({"stats", "tenants", "decision"})
@@ -166,6 +166,64 @@ class TenantLoad(EventMessage):
     """The target that steps are planned for while it is capped."""
 
 
+class IncidentTarget(EventMessage):
+    """One target during an incident: how much of it was missed, and how badly at worst."""
+
+    model_config = ConfigDict(frozen=True, use_attribute_docstrings=True)
+
+    target: Literal["ttft", "tbt", "availability"] = Field(examples=["ttft"])
+    """Which."""
+    judged: int
+    """Requests that ended, or their gaps, since it began."""
+    missed: int
+    """Of these."""
+    worst_ratio: float
+    """The least that was kept over half a minute."""
+    worst_at: datetime
+    """When that was."""
+    worst_by_ms: float
+    """The most that one request was above its target."""
+
+
+class IncidentEvent(EventMessage):
+    """A time in which a tenant did not get what it is promised, from its first miss to its last."""
+
+    model_config = ConfigDict(frozen=True, use_attribute_docstrings=True)
+
+    at: datetime
+    """When this was told."""
+    incident_id: str = Field(examples=["chat-19ac03b5c2e"])
+    """Of its tenant and its begin."""
+    tenant: str = Field(examples=["chat"])
+    """Who was hurt."""
+    state: Literal["open", "over"]
+    """`over`: the promise has been kept again for half a minute."""
+    began_at: datetime
+    """When the first of the requests that began it was missed."""
+    last_missed_at: datetime
+    """When the last one was missed until now."""
+    over_at: datetime | None = None
+    """Null while it is open; then the same as `last_missed_at`."""
+    ended_by: Literal["recovered", "gone", "restart"] | None = None
+    """Null while it is open. `gone`: the tenant was deleted. `restart`: the daemon ended first."""
+    promised_ratio: float
+    """The attainment that the tenant is promised."""
+    targets: tuple[IncidentTarget, ...]
+    """Those that were missed, the worst first."""
+    cause: str = Field(examples=["queued"])
+    """The most frequent cause of its misses; `unknown` where nothing that was seen explains them."""
+    cause_ratio: float | None = None
+    """Its share of them; null while only requests that wait tell of it."""
+    behind: str | None = None
+    """The tenant whose prompts filled the queue that it waited in; itself if they were its own."""
+    text: str = Field(examples=["queued behind docs: 82% of the prompt tokens, 6.1 times as many as before"])
+    """The cause in words, with what was seen of it."""
+    command: str | None = Field(None, examples=["pdmuxd limit set docs concurrency=32:wait"])
+    """What would help, as a command; null where none is known to."""
+    predicted: str | None = Field(None, examples=["chat: 91.0% to 99.2% of TTFT in time"])
+    """What that is predicted to do; null where it is not predicted."""
+
+
 class TenantsEvent(EventMessage):
     """The busiest tenants, once a second."""
 
@@ -173,6 +231,9 @@ class TenantsEvent(EventMessage):
     window_ms: float
     omitted: int
     tenants: tuple[TenantLoad, ...]
+    incidents: tuple[IncidentEvent, ...] = ()
+    """Those that are open, the worst first, then those that were over within the last five minutes."""
+    incidents_omitted: int = 0
 
 
 class DecisionEvent(EventMessage):
@@ -367,6 +428,8 @@ class HelloEvent(EventMessage):
     head: str
     engine: EngineEvent
     alarms: tuple[AlarmEvent, ...]
+    incidents: tuple[IncidentEvent, ...] = ()
+    """As in the event `tenants`."""
     settings_version: int
     heartbeat_ms: float
     stats_ms: float

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
 
+from pdmuxd.controlplane.events.messages import IncidentEvent
 from pdmuxd.controlplane.history.alarms import AlarmStore, PastAlarm
 from pdmuxd.controlplane.history.columns import Column, Row, merge
 from pdmuxd.controlplane.history.ledger import Ledger
@@ -167,6 +168,11 @@ class History:
         ask = partial(
             alarms.list, tenant=tenant, kind=kind, start=start, end=end, before_id=before_id, limit=limit
         )
+        return await asyncio.to_thread(ask)
+
+    async def past_incidents(self, ask: Callable[[], list[IncidentEvent]]) -> list[IncidentEvent]:
+        """What the store says when it is asked, after storing what is not yet. Raises: StoreError."""
+        await self.flush()
         return await asyncio.to_thread(ask)
 
     def kept_since_s(self, step_s: int, now_s: float) -> float:

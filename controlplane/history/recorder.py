@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from struct import Struct
 from typing import Any, Literal, TypeVar
 
-from pdmuxd.controlplane.events.messages import AlarmEvent
+from pdmuxd.controlplane.events.messages import AlarmEvent, IncidentEvent
 from pdmuxd.controlplane.events.outcomes import ASKED, UNSERVED, Outcome
 from pdmuxd.controlplane.history.columns import Column, Row, empty, merge
 from pdmuxd.controlplane.history.ledger import LedgerEntry
@@ -72,12 +72,14 @@ class Batch:
     marks: list[Mark] = field(default_factory=list)
     alarms: list[AlarmEvent] = field(default_factory=list)
     """Raised and cleared, in that order."""
+    incidents: dict[str, IncidentEvent] = field(default_factory=dict)
+    """By id, as they are now."""
     requests: list[LedgerEntry] = field(default_factory=list)
     """Those that are counted in `counts`."""
 
     def __bool__(self) -> bool:
         parts = (self.counts, self.refusals, self.decisions, self.marks, self.alarms, self.requests)
-        return any(parts)
+        return any(parts) or bool(self.incidents)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -236,6 +238,13 @@ class Recorder:
             del self._batch.alarms[0]
             self.lost_rows += 1
 
+    def incident(self, event: IncidentEvent) -> None:
+        """An incident has begun, goes on or is over."""
+        self._batch.incidents[event.incident_id] = event
+        if len(self._batch.incidents) > MAX_MARKS:
+            del self._batch.incidents[next(iter(self._batch.incidents))]
+            self.lost_rows += 1
+
     # Time passes
 
     def is_due(self) -> bool:
@@ -312,12 +321,14 @@ class Recorder:
             old.prefill_tokens += counts.prefill_tokens
         self._batch.marks += newer.marks
         self._batch.alarms += newer.alarms
+        self._batch.incidents |= newer.incidents
         self._batch.requests += newer.requests
         self.lost_rows += max(0, len(self._batch.requests) - MAX_PENDING_ROWS)
         del self._batch.requests[:-MAX_PENDING_ROWS]
         del self._batch.marks[:-MAX_MARKS], self._batch.alarms[:-MAX_MARKS]
         self._bound(self._batch.counts)
         self._bound(self._batch.refusals)
+        self._bound(self._batch.incidents)
         self._bound(self._batch.decisions)
 
     # Inside

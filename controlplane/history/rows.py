@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import datetime
 
-from sqlalchemy import BigInteger, UniqueConstraint
+from sqlalchemy import BigInteger, Text, UniqueConstraint
 from sqlmodel import Field
 
 from pdmuxd.controlplane.database.row import Row, UtcDateTime
@@ -141,3 +141,19 @@ class AlarmRow(Row, table=True):
     ended_by: str | None = Field(default=None, max_length=20)
     """`cleared`, or `restart`: the daemon ended while it was raised."""
     text: str = Field(max_length=_TEXT_MAX)
+
+
+class IncidentRow(Row, table=True):
+    """A time in which a tenant did not get what it is promised."""
+
+    __tablename__ = "incidents"
+
+    incident_id: str = Field(primary_key=True, max_length=100)
+    tenant: str = Field(max_length=63, index=True)
+    cause: str = Field(max_length=40)
+    began_at: datetime = Field(sa_type=UtcDateTime, index=True)
+    over_at: datetime | None = Field(default=None, sa_type=UtcDateTime)
+    """Null while it is open."""
+    ended_by: str | None = Field(default=None, max_length=20)
+    told: str = Field(sa_type=Text)
+    """The rest of it, as the event `incident` in JSON."""

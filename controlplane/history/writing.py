@@ -18,6 +18,7 @@ from sqlmodel import Session, col
 from pdmuxd.controlplane.database.transactions import insert_into
 from pdmuxd.controlplane.history.alarms import write_alarm
 from pdmuxd.controlplane.history.columns import MAXIMA, NAMES, SUMS, Row, merge
+from pdmuxd.controlplane.history.incidents import write_incidents
 from pdmuxd.controlplane.history.ledger import write_entries
 from pdmuxd.controlplane.history.periods import DAY_S, HOUR_S, MINUTE_S, STEPS_S, begin_of
 from pdmuxd.controlplane.history.recorder import Batch, Mark, Series
@@ -26,6 +27,7 @@ from pdmuxd.controlplane.history.rows import (
     DecisionSummaryRow,
     HistoryRow,
     HistorySeriesRow,
+    IncidentRow,
     MarkRow,
     RefusalRow,
     series_of,
@@ -75,6 +77,7 @@ class HistoryWriter:
             session.add_all(_mark_row(mark) for mark in batch.marks)
             for event in batch.alarms:
                 write_alarm(session, event)
+            write_incidents(session, batch.incidents.values())
             session.commit()
         self._ids.update(ids)
 
@@ -95,6 +98,8 @@ class HistoryWriter:
             dropped += session.connection().execute(delete(MarkRow).where(col(MarkRow.at) < oldest)).rowcount
             over = delete(AlarmRow).where(col(AlarmRow.ended_at) < oldest)
             dropped += session.connection().execute(over).rowcount
+            past = delete(IncidentRow).where(col(IncidentRow.began_at) < oldest)
+            dropped += session.connection().execute(past).rowcount
             session.commit()
         self._drop_empty_series()
         return dropped

@@ -144,7 +144,15 @@ class Frames:
                 )
                 self._told.append(load)
         told = () if self._left else tuple(self._told)
-        return TenantsEvent(at=instant(now_s), window_ms=to_ms(WINDOW_S), omitted=self._omitted, tenants=told)
+        incidents, omitted = ((), 0) if self._left else self._states.incidents.told(now_s)
+        return TenantsEvent(
+            at=instant(now_s),
+            window_ms=to_ms(WINDOW_S),
+            omitted=self._omitted,
+            tenants=told,
+            incidents=incidents,
+            incidents_omitted=omitted,
+        )
 
 
 class StrictestTarget:

@@ -27,6 +27,8 @@ class Delivered:
     """Of that, until the gateway had read the body: its event loop was busy."""
     gaps_missed: int = 0
     """Longer than the TBT target when the request came."""
+    missed_ago_s: float = 0.0
+    """How long before the end of the answer the last of these ended."""
     gap_max_s: float = 0.0
     gap_counts: Counts = ()
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict, deque
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from pdmuxd.controlplane.events.outcomes import Outcome, outcome_of_record
@@ -12,6 +13,7 @@ from pdmuxd.controlplane.telemetry.slo_violations import (
     SloViolation,
     find_late_delivery,
     find_not_served,
+    find_silence,
     find_unserved,
     find_violations,
     is_prefill_slow,
@@ -61,8 +63,15 @@ class RequestHistory:
     Written in one thread; `ended`, `in_flight` and `find` may be called in any.
     """
 
-    def __init__(self, decisions: Decisions, *, kept: int = KEPT) -> None:
+    def __init__(
+        self,
+        decisions: Decisions,
+        *,
+        kept: int = KEPT,
+        silent_s: Callable[[float, float], float] = lambda *_: 0.0,
+    ) -> None:
         self._decisions = decisions
+        self._silent_s = silent_s
         self.kept = kept
         self._open: dict[str, RequestLifecycle] = {}
         self._ended: OrderedDict[str, RequestLifecycle] = OrderedDict()
@@ -92,7 +101,7 @@ class RequestHistory:
             lifecycle = replace(
                 lifecycle, status=status, ended_s=ended_s, delivered=delivered, told=told, error=error
             )
-            self._keep(_with_gateways_word(lifecycle))
+            self._keep(self._explained(_with_gateways_word(lifecycle)))
 
     def on_refused(
         self, request_id: str, *, tenant: str, path: str, status: int, told: Outcome, error: str, now_s: float
@@ -118,7 +127,7 @@ class RequestHistory:
         lifecycle = replace(lifecycle, record=record, ended_s=now_s)
         prefilling = self._while_prefilling(lifecycle)
         violations = find_violations(record, prefilling, self._while_decoding(lifecycle, now_s))
-        lifecycle = _with_gateways_word(replace(lifecycle, violations=violations))
+        lifecycle = self._explained(_with_gateways_word(replace(lifecycle, violations=violations)))
         if record.request_id in self._open:
             self._open[record.request_id] = lifecycle
         self._keep(lifecycle)
@@ -145,6 +154,20 @@ class RequestHistory:
     def knows(self, request_id: str) -> bool:
         """Whether it was let in, and is kept."""
         return request_id in self._open or request_id in self._ended
+
+    def _explained(self, lifecycle: RequestLifecycle) -> RequestLifecycle:
+        """With what an engine that stood still explains."""
+        arrived_s, ended_s, record = lifecycle.arrived_s, lifecycle.ended_s, lifecycle.record
+        if not lifecycle.violations or arrived_s is None or ended_s is None:
+            return lifecycle
+        found = find_silence(
+            lifecycle.violations,
+            self._silent_s,
+            arrived_s=arrived_s,
+            first_s=None if record is None or record.ttft_s is None else arrived_s + record.ttft_s,
+            ended_s=ended_s,
+        )
+        return lifecycle if found == lifecycle.violations else replace(lifecycle, violations=found)
 
     def _while_prefilling(self, lifecycle: RequestLifecycle) -> tuple[SeenDecision, ...]:
         record, arrived_s = lifecycle.record, lifecycle.arrived_s

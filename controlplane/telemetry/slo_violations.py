@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from pdmuxd.controlplane.events.outcomes import UNSERVED, Outcome
@@ -29,10 +29,12 @@ class Cause(StrEnum):
     LOOP_LATE = "loop_late"
     """It would have been in time, had the daemon read the request when it came."""
     LIMITED = "limited"
-    """Refused by a limit of its tenant or key. This and the next four are why a request was not served."""
+    """Refused by a limit of its tenant or key. This, the next three and `failed`: it was not served."""
     REFUSED = "refused"
     EXPIRED = "expired"
     ENGINE_LOST = "engine_lost"
+    ENGINE_SILENT = "engine_silent"
+    """It would have been in time, had the engine not stood still."""
     FAILED = "failed"
     UNKNOWN = "unknown"
 
@@ -109,6 +111,42 @@ def find_late_delivery(
         text = f"{_head(delivered.gaps_missed, record.tbt_gaps, by_s)}: made in time, delivered late"
         late.append(SloViolation(target="tbt", by_s=by_s, cause=Cause.HOST_LATE, text=text))
     return tuple(late)
+
+
+_MAY_BE_STILL = frozenset(
+    {
+        Cause.QUEUED,
+        Cause.PREFILL_SLOW,
+        Cause.SLOWER_THAN_PREDICTED,
+        Cause.PREFILL_BETWEEN_TOKENS,
+        Cause.UNKNOWN,
+    }
+)
+_MOSTLY = 0.8
+"""Of the delay, so that what is heard a heartbeat later is not missed."""
+
+
+def find_silence(
+    found: Iterable[SloViolation],
+    silent_s: Callable[[float, float], float],
+    *,
+    arrived_s: float,
+    first_s: float | None,
+    ended_s: float,
+) -> tuple[SloViolation, ...]:
+    """The same, but for those that an engine that stood still explains: it was silent for as long as they
+    were late. `silent_s` says for how long, between two instants."""
+    told = []
+    for each in found:
+        if each.cause in _MAY_BE_STILL:
+            is_ttft = each.target == "ttft" or first_s is None
+            start_s, end_s = (arrived_s, first_s or ended_s) if is_ttft else (first_s or arrived_s, ended_s)
+            still_s = silent_s(start_s, end_s)
+            if still_s > 0.0 and still_s >= _MOSTLY * each.by_s:
+                text = f"{each.text}; the engine stood still for {_shown(still_s)} of that"
+                each = replace(each, cause=Cause.ENGINE_SILENT, text=text, split=None)
+        told.append(each)
+    return tuple(told)
 
 
 def find_unserved(

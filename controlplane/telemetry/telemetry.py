@@ -13,6 +13,7 @@ from pdmuxd.controlplane.events.messages import (
     EventMessage,
     EventType,
     HelloEvent,
+    IncidentEvent,
     StatsEvent,
     TenantsEvent,
     instant,
@@ -36,12 +37,15 @@ from pdmuxd.controlplane.telemetry.effects import Effects
 from pdmuxd.controlplane.telemetry.expected_tokens import ExpectedTokens
 from pdmuxd.controlplane.telemetry.frames import TOLD_AT_ONCE, Frames, StrictestTarget
 from pdmuxd.controlplane.telemetry.guard import GuardView
+from pdmuxd.controlplane.telemetry.incident_feed import IncidentFeed
+from pdmuxd.controlplane.telemetry.incidents import Incidents
 from pdmuxd.controlplane.telemetry.judged import Delivered, JudgedRequest
 from pdmuxd.controlplane.telemetry.load import EngineCounters
 from pdmuxd.controlplane.telemetry.partitions import PartitionUse
 from pdmuxd.controlplane.telemetry.recent import RecentLoad
 from pdmuxd.controlplane.telemetry.requests import RequestHistory
 from pdmuxd.controlplane.telemetry.settling import Settling
+from pdmuxd.controlplane.telemetry.silences import Silences
 from pdmuxd.controlplane.telemetry.tbt_cap import TbtCaps
 from pdmuxd.controlplane.telemetry.tenant_states import TenantStates
 from pdmuxd.controlplane.telemetry.waiting import OpenCounts, OpenRequests, gauges
@@ -63,6 +67,8 @@ RESUMED_WITHIN_S = 60.0
 """After this long without a client events are told once a second: nobody will miss the frames between."""
 _COUNTED_EVERY_S = 0.45
 """Open requests are looked at one by one, so not with each of the stats."""
+_INCIDENTS_STORED_EVERY_S = 10
+"""While they are open; the ends are stored when they come."""
 _EMPTY = DirectorySnapshot(version=0, tenants={}, keys={})
 
 
@@ -106,7 +112,8 @@ class Telemetry:
             strictest=lambda: self._strictest(self.directory, self.in_flight(), self.tbt_caps)
         )
         self._strictest = StrictestTarget()
-        self.requests = RequestHistory(self.decisions)
+        self._silences = Silences()
+        self.requests = RequestHistory(self.decisions, silent_s=self._silences.seconds)
         self.recent = RecentLoad()
         self.on_ended: OnEnded = _untold
         """Told of each request that ended in the engine, with its arrival and its prompt."""
@@ -125,7 +132,9 @@ class Telemetry:
         self.delivery = DeliveryLateness()
         self.everyone = Attainment()
         self.tenants: dict[str, Attainment] = {}
-        self.states = TenantStates(self.tenants)
+        self.incidents = Incidents(in_flight=lambda: self.in_flight())
+        self._incident_feed = IncidentFeed(self.incidents)
+        self.states = TenantStates(self.tenants, self.incidents)
         self.alarm_watch = AlarmWatch(states=self.states, counters=self.counters, drift=self.drift)
         self.alarms = self.alarm_watch.alarms
         self.frames = Frames(
@@ -220,6 +229,11 @@ class Telemetry:
         request = self.open.find(request_id)
         if request is not None and request.tenant in self.tenants:
             self.states.touch(request.tenant)
+            tenant = self.directory.tenants.get(request.tenant)
+            if tenant is not None:
+                target_s = self.open.target_s(request, tenant)
+                tokens = self.expected.input_tokens(request.tenant, request.body_bytes or 0)
+                self._incident_feed.on_first(request, target_s=target_s, tokens=tokens, now_s=self.clock())
 
     def on_answered(
         self,
@@ -280,6 +294,8 @@ class Telemetry:
         for gone in self.tenants.keys() - snapshot.tenants.keys():
             del self.tenants[gone]
             self.states.drop(gone)
+            if (over := self.incidents.drop(gone, self.clock())) is not None:
+                self._tell_incident(over)
         self.recorder.change(change.tenants)
         self.expected.keep(snapshot.tenants)
         if before is not _EMPTY:
@@ -318,6 +334,8 @@ class Telemetry:
             self.watch(now_s)
         else:
             self.states.look(self.directory, self.open_lately(now_s), now_s)
+        while self.states.changed:
+            self._tell_incident(self.states.changed.pop(0))
         if not is_second and now_s - self._followed_s > RESUMED_WITHIN_S:
             return
         for event in self.decisions.flush():
@@ -339,9 +357,15 @@ class Telemetry:
         self._counted = now_s, waiting
         self.states.begin(waiting, now_s)
         self.states.look(self.directory, waiting, now_s)
-        for event in self.alarm_watch.look(self.status(), waiting, now_s):
+        status = self.status()
+        is_serving = status.state in ("serving", "draining")
+        self._silences.look(self.counters.heard_s, now_s, is_serving=is_serving)
+        for event in self.alarm_watch.look(status, waiting, now_s):
             self.publish("alarm", event)
             self.recorder.alarm(event)
+        if int(now_s) % _INCIDENTS_STORED_EVERY_S == 0:
+            for incident in self.incidents.open(now_s):
+                self.recorder.incident(incident)
 
     def publish(self, type_: EventType, message: EventMessage) -> None:
         """Tell every client."""
@@ -362,6 +386,7 @@ class Telemetry:
             head=f"{self.events.session}-{self.events.head}",
             engine=serializers.engine(self.status(), now_s, reason=None),
             alarms=self.alarms.active(),
+            incidents=self.incidents.told(now_s)[0],
             settings_version=self.directory.version,
             heartbeat_ms=to_ms(HEARTBEAT_S),
             stats_ms=to_ms(TICK_S),
@@ -417,6 +442,11 @@ class Telemetry:
         in_flight = self.in_flight()
         return tuple(name for name in self.tbt_caps if in_flight.get(name))
 
+    def _tell_incident(self, incident: IncidentEvent) -> None:
+        """It has begun, or is over."""
+        self.publish("incident", incident)
+        self.recorder.incident(incident)
+
     def _count_outcome(self, tenant: str, outcome: Outcome, now_s: float) -> None:
         """A request is over; called once of each."""
         self.everyone.on_outcome(outcome, now_s)
@@ -425,6 +455,7 @@ class Telemetry:
             self._tenant(tenant).on_outcome(outcome, now_s)
             self.states.touch(tenant)
             self.recorder.outcome(tenant, outcome)
+            self._incident_feed.on_outcome(tenant, outcome, now_s)
 
     def _settle(self, judged: JudgedRequest, now_s: float) -> None:
         """Count a request that ended."""
@@ -437,6 +468,7 @@ class Telemetry:
             self._tenant(tenant).on_request(judged, now_s)
             self.states.touch(tenant)
             self._chronicle.on_request(judged, lifecycle, now_s)
+            self._incident_feed.on_settled(judged, lifecycle, now_s)
         self.on_settled(judged)
         if lifecycle is not None:
             self.publish("request", serializers.request(lifecycle))

@@ -11,7 +11,7 @@ from collections import Counter, OrderedDict
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 
-from pdmuxd.controlplane.events.messages import Verdict
+from pdmuxd.controlplane.events.messages import IncidentEvent, Verdict
 from pdmuxd.controlplane.services.directory import DirectorySnapshot
 from pdmuxd.controlplane.telemetry.alarms import Condition
 from pdmuxd.controlplane.telemetry.attainment import (
@@ -22,6 +22,7 @@ from pdmuxd.controlplane.telemetry.attainment import (
     verdict_of,
 )
 from pdmuxd.controlplane.telemetry.conditions import BURN_WINDOWS_S, burn_conditions
+from pdmuxd.controlplane.telemetry.incidents import Incidents
 from pdmuxd.controlplane.telemetry.waiting import NOTHING_OPEN, OpenCounts
 
 AT_ONCE = 50
@@ -44,7 +45,10 @@ NO_TRAFFIC = TenantState()
 class TenantStates:
     """Fed and asked in one thread; `attainments` is by tenant."""
 
-    def __init__(self, attainments: Mapping[str, Attainment]) -> None:
+    def __init__(self, attainments: Mapping[str, Attainment], incidents: Incidents | None = None) -> None:
+        self.incidents = Incidents() if incidents is None else incidents
+        self.changed: list[IncidentEvent] = []
+        """Incidents that have begun or are over, and are not told of yet."""
         self.verdicts: Counter[Verdict] = Counter()
         """How many tenants stand so, of those that had traffic lately."""
         self._attainments = attainments
@@ -90,7 +94,7 @@ class TenantStates:
     def begin(self, waiting: Mapping[str, OpenCounts], now_s: float) -> None:
         """A second begins: note who has to be looked at in it."""
         late = {name for name, counts in waiting.items() if counts.missed}
-        self._changed.update(dict.fromkeys((*late, *self._late, *self._burning)))
+        self._changed.update(dict.fromkeys((*late, *self._late, *self._burning, *self.incidents.names())))
         self._late = late
         slot = int(now_s / HOUR_SLOT_S)
         if slot != self._slot:
@@ -125,6 +129,15 @@ class TenantStates:
                 burning=tuple(burn_conditions(name, target_ratio, windows)),
             )
             self._keep(name, state)
+            incident = self.incidents.look(
+                name,
+                is_missed=state.verdict == "missed",
+                promised_ratio=target_ratio,
+                waiting=waiting,
+                now_s=now_s,
+            )
+            if incident is not None:
+                self.changed.append(incident)
 
     def _last_s(self, name: str) -> float:
         attainment = self._attainments.get(name)

@@ -186,7 +186,7 @@ class Live:
             stats=stats,
             loads=loads,
             omitted=tenants.omitted,
-            verdict=verdict(telemetry, stats, loads),
+            verdict=verdict(telemetry, stats, loads, tenants.incidents, tenants.incidents_omitted),
             alarms=telemetry.alarms.active(),
         )
 

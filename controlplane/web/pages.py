@@ -31,6 +31,7 @@ NAVIGATION = (
     ("/ui/policy", "Policy"),
     ("/ui/what-if", "What-if"),
     ("/ui/replays", "Replays"),
+    ("/ui/incidents", "Incidents"),
     ("/ui/alarms", "Alarms"),
     ("/ui/audit", "Audit"),
     ("/ui/settings", "Settings"),

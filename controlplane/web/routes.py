@@ -9,6 +9,7 @@ from pdmuxd.controlplane.api.limits import LimitUse
 from pdmuxd.controlplane.api.log import EngineLog
 from pdmuxd.controlplane.history.alarms import AlarmStore
 from pdmuxd.controlplane.history.history import History
+from pdmuxd.controlplane.history.incidents import IncidentStore
 from pdmuxd.controlplane.node.engine_actions import EngineActions
 from pdmuxd.controlplane.node.learned_fallback import FallbackLearning
 from pdmuxd.controlplane.node.quarantine import QuarantineActions
@@ -21,6 +22,7 @@ from pdmuxd.controlplane.telemetry.telemetry import Telemetry
 from pdmuxd.controlplane.web.decisions import decision_routes
 from pdmuxd.controlplane.web.forms import read_form, require_own_form
 from pdmuxd.controlplane.web.gpu import gpu_routes
+from pdmuxd.controlplane.web.incidents import incident_routes
 from pdmuxd.controlplane.web.logins import LOGIN_PATH, BrowserLogins, session_of
 from pdmuxd.controlplane.web.overview import overview_routes
 from pdmuxd.controlplane.web.pages import page_router
@@ -84,6 +86,7 @@ def add_pages(
         what_if_routes(telemetry, predictors, known_costs),
         replay_routes(control_plane, replays, predictors),
         record_routes(control_plane, history, alarms),
+        incident_routes(telemetry, history, IncidentStore(control_plane.store)),
         settings_routes(control_plane, telemetry, settings),
         _own_routes(logins),
     ):

@@ -11,12 +11,21 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Literal
 
-from pdmuxd.controlplane.events.messages import AlarmEvent, StatsEvent, TenantLoad
+from pdmuxd.controlplane.events.messages import AlarmEvent, IncidentEvent, StatsEvent, TenantLoad
 from pdmuxd.controlplane.node.engine_status import EngineStatus
 from pdmuxd.controlplane.telemetry.attainment import FIVE_MINUTES_S
 from pdmuxd.controlplane.telemetry.requests import RequestLifecycle
 from pdmuxd.controlplane.telemetry.telemetry import Telemetry
 from pdmuxd.tui.show import formats
+from pdmuxd.tui.show.incidents import (
+    also_in_words,
+    clean_s,
+    harm_in_words,
+    help_in_words,
+    is_over,
+    lasted_s,
+    missed_in_words,
+)
 from pdmuxd.tui.show.words import (
     LABELS,
     TARGET_ALARMS,
@@ -39,15 +48,31 @@ class Verdict:
     lines: tuple[str, ...] = ()
 
 
-def verdict(telemetry: Telemetry, stats: StatsEvent, loads: Sequence[TenantLoad]) -> Verdict:
-    """The verdict on the worst tenant; trouble of the engine comes first. `loads` are worst first."""
+def verdict(
+    telemetry: Telemetry,
+    stats: StatsEvent,
+    loads: Sequence[TenantLoad],
+    incidents: Sequence[IncidentEvent] = (),
+    omitted: int = 0,
+) -> Verdict:
+    """The verdict on the worst tenant; trouble of the engine comes first. `loads` are worst first.
+
+    `incidents` are those of the event `tenants`, with how many more are open.
+    """
     waiting = _waiting(stats)
     engine = telemetry.status()
     if engine.state in ("down", "starting"):
         return _without_engine(engine, waiting, telemetry.clock())
-    missing = [load for load in loads if load.verdict == "missed"]
+    going_on = [one for one in incidents if one.state == "open"]
+    if going_on:
+        return _going_on(going_on, loads, stats.at, omitted)
+    over = [one for one in incidents if one.state == "over"]
+    # What was missed stays in five minutes' shares for as long.
+    missing = [load for load in loads if load.verdict == "missed" and not is_over(load.tenant, over)]
     if missing:
         return _missing(missing, telemetry, stats.at)
+    if over:
+        return _over(over, waiting, stats.at)
     busy = [load for load in loads if load.verdict == "met"]
     if not busy:
         return Verdict(state="quiet", text="No traffic to judge.", lines=(waiting,))
@@ -67,23 +92,51 @@ def _without_engine(engine: EngineStatus, waiting: str, now_s: float) -> Verdict
     return Verdict(state="bad", text=f"The engine is {engine.state}{since}.", lines=(*why, waiting))
 
 
+def _going_on(
+    open_: Sequence[IncidentEvent], loads: Sequence[TenantLoad], now: datetime, omitted: int
+) -> Verdict:
+    first = open_[0]
+    load = next((one for one in loads if one.tenant == first.tenant), None)
+    also = also_in_words([one.tenant for one in open_[1:]], omitted)
+    queue = f"; {_queue_text(load)}" if load is not None and load.late_now else ""
+    helps = (f"What would help: {help_in_words(first)}",) if first.command else ()
+    return Verdict(
+        state="bad",
+        text=f"{first.tenant} misses its {missed_in_words(first)} for "
+        f"{formats.duration(lasted_s(first, now))}{also}.",
+        lines=(f"{harm_in_words(first)}{queue}.", f"Likely cause: {first.text}.", *helps),
+    )
+
+
+def _over(over: Sequence[IncidentEvent], waiting: str, now: datetime) -> Verdict:
+    first = over[0]
+    also = also_in_words([one.tenant for one in over[1:]], 0, verb="did")
+    return Verdict(
+        state="quiet",
+        text=f"{first.tenant} missed its {missed_in_words(first)} from {first.began_at:%H:%M:%S} to "
+        f"{first.last_missed_at:%H:%M:%S} UTC, over for {formats.duration(clean_s(first, now))}{also}.",
+        lines=(f"{harm_in_words(first)}.", f"Likely cause: {first.text}.", waiting),
+    )
+
+
+def _queue_text(load: TenantLoad) -> str:
+    return (
+        f"{formats.count(load.late_now)} of {formats.count(load.waiting)} that wait are late, the oldest has "
+        f"waited {formats.duration(load.oldest_wait_ms / 1000)}"
+    )
+
+
 def _missing(missing: Sequence[TenantLoad], telemetry: Telemetry, now: datetime) -> Verdict:
     first = missing[0]
     targets = targets_missed(first) or ["ttft"]
     since = missing_since(first.tenant, telemetry.alarms.active())
     ago = f" for {formats.duration((now - since).total_seconds())}" if since is not None else ""
-    others = len(missing) - 1
-    more = f", and so {'does' if others == 1 else 'do'} {others} more" if others else ""
+    more = also_in_words([load.tenant for load in missing[1:]], 0)
     share = (
         f"{formats.percent(met_ratio(first), 1)} of the last 5 minutes in time, "
         f"{formats.percent(first.target_ratio, 1)} promised"
     )
-    queue = ""
-    if first.late_now:
-        queue = (
-            f"; {formats.count(first.late_now)} of {formats.count(first.waiting)} that wait are late, the "
-            f"oldest has waited {formats.duration(first.oldest_wait_ms / 1000)}"
-        )
+    queue = f"; {_queue_text(first)}" if first.late_now else ""
     unserved = unserved_in_words(first) if "availability" in targets else ""
     cause = likely_cause(first, targets[0], telemetry)
     return Verdict(

@@ -7,9 +7,11 @@ from typing import Any
 
 import typer
 
+from pdmuxd.controlplane.events.messages import IncidentEvent
 from pdmuxd.daemon.cli.admin_address import settings_of
 from pdmuxd.daemon.cli.admin_client import AdminClient, running_daemon
 from pdmuxd.daemon.cli.output import AsJson, instant, percent, print_fields, print_json, print_table
+from pdmuxd.tui.show.incidents import harm_in_words, help_in_words, missed_in_words
 
 EPILOG = """\b
 Examples:
@@ -20,6 +22,10 @@ WINDOW_MS = 300_000.0
 """Targets met and missed are those of the last five minutes."""
 SHOWN = 50
 """Tenants: as many as one can look through."""
+
+
+INCIDENTS = 5
+"""Those that are open first, then the newest."""
 
 
 def register(app: typer.Typer) -> None:
@@ -43,6 +49,7 @@ def status(ctx: typer.Context, as_json: AsJson = False) -> None:
             "version": client.get_version()["version"],
             "engine": engine,
             **_tenants(client),
+            "incidents": client.list_incidents(limit=INCIDENTS)["incidents"],
             "alarms": client.list_alarms()["active"],
         }
     if as_json:
@@ -87,6 +94,7 @@ def _print(found: Mapping[str, Any]) -> None:
     print_table([_columns(tenant) for tenant in tenants], empty="no tenant is active")
     if left := totals["tenants"] - len(tenants):
         typer.echo(f"and {left:,} more that are not shown; those that miss their targets come first")
+    _print_incidents(found["incidents"])
     _print_alarms(found["alarms"])
 
 
@@ -158,6 +166,19 @@ def _served(windows: Sequence[Mapping[str, Any]]) -> str:
     served = window["asked"] - window["unserved"]
     limited = f"; {window['limited']} over its limits" if window["limited"] else ""
     return f"{served} of {window['asked']} ({percent(round(served / window['asked'], 4))}){limited}"
+
+
+def _print_incidents(incidents: Sequence[Mapping[str, Any]]) -> None:
+    for told in incidents:
+        one = IncidentEvent.model_validate(told)
+        missed = f"{one.tenant} {'misses' if one.state == 'open' else 'missed'} {missed_in_words(one)}"
+        if one.state == "open":
+            typer.echo(f"INCIDENT {missed} since {instant(told['began_at'])}: {harm_in_words(one)}")
+        else:
+            typer.echo(f"over: {missed} from {instant(told['began_at'])} to {instant(told['over_at'])}")
+        typer.echo(f"  likely cause: {told['text']}")
+        if one.command:
+            typer.echo(f"  what would help: {help_in_words(one)}")
 
 
 def _print_alarms(alarms: Sequence[Mapping[str, Any]]) -> None:

@@ -19,6 +19,7 @@ import structlog
 
 from pdmuxd.controlplane.history.alarms import AlarmStore
 from pdmuxd.controlplane.history.history import History
+from pdmuxd.controlplane.history.incidents import IncidentStore
 from pdmuxd.controlplane.history.periods import MINUTE_S, Segment, begin_of
 from pdmuxd.controlplane.history.reading import Judged
 from pdmuxd.controlplane.history.writing import Retention
@@ -53,6 +54,7 @@ class HistoryKeeper:
         self,
         history: History,
         alarms: AlarmStore,
+        incidents: IncidentStore,
         telemetry: Telemetry,
         *,
         tenants: Callable[[], Mapping[str, TenantRecord]],
@@ -61,6 +63,7 @@ class HistoryKeeper:
         self.history = history
         self._tenants = tenants
         self._alarms = alarms
+        self._incidents = incidents
         self._telemetry = telemetry
         self._clock = clock
         self._turns = count(1)
@@ -125,15 +128,18 @@ class HistoryKeeper:
             log.info("old history dropped", rows=dropped)
 
     async def restore(self) -> None:
-        """Count what was judged before this start, and end the alarms that the last daemon left raised."""
+        """Count what was judged before this start, and end alarms and incidents that the last daemon left."""
         try:
             # Nothing is written meanwhile: it would be counted as if it had been before the start.
             async with self.history.still:
-                await asyncio.to_thread(self._alarms.end_all, datetime.now(UTC))
+                now = datetime.now(UTC)
+                await asyncio.to_thread(self._alarms.end_all, now)
+                ended = await asyncio.to_thread(self._incidents.end_all, now)
                 restored = [await self._restore(*window) for window in WINDOWS]
         except StoreError as error:
             log.warning("attainment before this start is not known", reason=str(error))
             return
+        self._telemetry.incidents.restore(ended, now.timestamp())
         log.info("attainment restored", slots=sum(restored))
 
     async def end(self) -> None:
@@ -174,6 +180,7 @@ def history_keeper(
     return HistoryKeeper(
         History(telemetry.recorder, control_plane.store, retention),
         AlarmStore(control_plane.store),
+        IncidentStore(control_plane.store),
         telemetry,
         tenants=lambda: control_plane.directory.tenants,
         clock=clock,

@@ -29,6 +29,7 @@ class Delivery:
         "_first_s",
         "_max_s",
         "_missed",
+        "_missed_s",
         "_read_late_s",
         "_target_s",
         "_writes_s",
@@ -50,6 +51,8 @@ class Delivery:
         self._first_s: float | None = None
         self._written_s = 0.0
         self._missed = 0
+        self._missed_s = 0.0
+        """When the last gap that was too long ended."""
         self._max_s = 0.0
         self._buckets: dict[int, int] = {}
         self._writes_s: list[float] = []
@@ -62,6 +65,8 @@ class Delivery:
         if self._first_s is None:
             self._first_s = now_s
             return
+        if now_s - self._written_s > self._target_s:
+            self._missed_s = now_s
         self._count((now_s - self._written_s,))
 
     def written(self) -> None:
@@ -81,7 +86,13 @@ class Delivery:
             return
         if self._first_s is None:
             self._first_s = self._written_s = writes.pop(0)
+        missed = self._missed
         self._count(sorted(map(sub, writes, (self._written_s, *writes))))
+        if self._missed > missed:
+            before = (self._written_s, *writes)
+            self._missed_s = max(
+                now for was, now in zip(before, writes, strict=False) if now - was > self._target_s
+            )
         self._written_s = writes[-1] if writes else self._written_s
         writes.clear()
 
@@ -102,6 +113,7 @@ class Delivery:
             ttft_s=self._first_s - self._arrived_s,
             read_late_s=self._read_late_s,
             gaps_missed=self._missed,
+            missed_ago_s=max(0.0, self._clock() - self._missed_s) if self._missed else 0.0,
             gap_max_s=self._max_s,
             gap_counts=tuple(sorted(self._buckets.items())),
         )

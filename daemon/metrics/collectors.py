@@ -14,6 +14,7 @@ from prometheus_client.registry import Collector
 from pdmuxd.controlplane.events.messages import AlarmKind, EventType
 from pdmuxd.controlplane.node.engine_status import EngineState, EngineStatus
 from pdmuxd.controlplane.node.learned_fallback import FallbackState
+from pdmuxd.controlplane.telemetry.slo_violations import Cause
 from pdmuxd.controlplane.telemetry.telemetry import Telemetry
 from pdmuxd.controlplane.tenants.records import TenantRecord
 from pdmuxd.daemon.metrics.definitions import DEFINITIONS, counter_family, gauge_family
@@ -326,6 +327,7 @@ class AlarmCollector(Collector):
         for kind in get_args(AlarmKind):
             raised.add_metric((kind,), self._telemetry.alarms.raised_total[kind])
         yield raised
+        yield from self._incidents()
         events = counter_family("pdmuxd_events_total")
         for type_ in get_args(EventType):
             events.add_metric((type_,), self._telemetry.published[type_])
@@ -334,6 +336,21 @@ class AlarmCollector(Collector):
         yield _one("pdmuxd_event_losses_total", self._telemetry.events.lost_events)
         yield _one("pdmuxd_history_write_failures_total", self._telemetry.recorder.failed_writes)
         yield _one("pdmuxd_history_lost_rows_total", self._telemetry.recorder.lost_rows)
+
+    def _incidents(self) -> Iterator[Metric]:
+        incidents = self._telemetry.incidents
+        family = gauge_family("pdmuxd_incident")
+        open_ = {
+            (self._tenants.of(one.tenant) or REST, one.cause)
+            for one in incidents.open(self._telemetry.clock())
+        }
+        for tenant, cause in sorted(open_):
+            family.add_metric((tenant, cause), 1.0)
+        yield family
+        over = counter_family("pdmuxd_incidents_over_total")
+        for cause in Cause:
+            over.add_metric((cause,), incidents.over_total[cause])
+        yield over
 
     def _active(self) -> Metric:
         family = gauge_family("pdmuxd_alarm")

@@ -262,6 +262,12 @@ GROUPS: dict[str, tuple[Definition, ...]] = {
     "Of alarms and the event stream": (
         _gauge("alarm", "1 while the alarm is raised; a burn alarm has its tenant.", *("kind", "tenant")),
         _counter("alarms_raised", "Alarms raised.", "kind"),
+        _gauge(
+            "incident",
+            "1 while a tenant has an incident open; `cause` is the likely one, `unknown` if none is known.",
+            *("tenant", "cause"),
+        ),
+        _counter("incidents_over", "Incidents that are over.", "cause"),
         _counter("events", "Events published, whoever follows.", "type"),
         _gauge("event_clients", "Clients that follow the events."),
         _counter("event_losses", "Events that a client did not get, and was told so; for each client."),

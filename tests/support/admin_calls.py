@@ -72,6 +72,8 @@ CALLS: Mapping[tuple[str, str], tuple[Call, ...]] = {
     ),
     ("GET", "/alarms"): (("/alarms", b""),),
     ("GET", "/alarms/history"): (("/alarms/history", b""),),
+    ("GET", "/incidents"): (("/incidents", b""),),
+    ("GET", "/incidents/{incident_id}"): (("/incidents/t00001-1", b""),),
     ("GET", "/history"): (("/history", b""), ("/history?tenant=t00001", b"")),
     ("GET", "/history/decisions"): (("/history/decisions", b""),),
     ("GET", "/effects"): (("/effects", b""),),

@@ -29,6 +29,7 @@ PATHS = (
     "/ui/policy",
     "/ui/what-if?tbt_ms=30+10",
     "/ui/replays",
+    "/ui/incidents",
     "/ui/alarms",
     "/ui/audit",
     "/ui/settings",

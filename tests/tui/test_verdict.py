@@ -84,6 +84,52 @@ async def test_all_is_well_when_every_tenant_meets_its_own_targets(console, daem
         assert "Closest to its limit: batch, 99.1% kept of 99.0% promised." in terminal.words
 
 
+def incident(tenant, state, **changes):
+    """One that began three minutes ago, and had its last miss a minute ago if it is over."""
+    told = {
+        "incident_id": f"{tenant}-1",
+        "tenant": tenant,
+        "state": state,
+        "began_at": scenes.instant(-180),
+        "last_missed_at": scenes.instant(-60 if state == "over" else 0),
+        "over_at": scenes.instant(-60) if state == "over" else None,
+        "promised_ratio": 0.99,
+        "targets": [
+            {"target": "ttft", "judged": 90, "missed": 30, "worst_ratio": 0.5, "worst_by_ms": 4000.0}
+        ],
+        "cause": "queued",
+        "behind": "batch",
+        "text": "queued behind batch: 95% of the prompt tokens",
+        "command": "pdmuxd limit set batch concurrency=64:wait",
+        "predicted": "chat: 91.0% to 99.0% of TTFT in time",
+    }
+    return told | changes
+
+
+async def test_the_daemons_incident_is_told_with_its_cause_and_what_would_help(console, overload):
+    others = [incident(name, "open") for name in ("search", "mail", "code", "web")]
+    loads, told = [scenes.tenant_load("chat", **STARVING)], [incident("chat", "open"), *others]
+    overload.send("tenants", scenes.tenants() | {"tenants": loads, "incidents": told})
+    async with console(overload, size=(120, 40)) as terminal:
+        await terminal.until_shown("TTFT of 500 ms")
+        words = terminal.words
+        assert "since 11:57:00 (3 min); so do search, mail, code and 1 more." in words
+        assert "30 of 90 requests missed TTFT, by up to 4.0 s, at worst 50.0% kept in half a minute" in words
+        assert "Likely cause: queued behind batch: 95% of the prompt tokens." in words
+        helps = "pdmuxd limit set batch concurrency=64:wait (predicted: chat: 91.0% to 99.0%"
+        assert f"What would help: {helps}" in words
+
+
+async def test_it_says_since_when_it_is_over_though_five_minutes_still_hold_the_misses(console, overload):
+    overload.send("stats", scenes.stats(waiting_total=0, late_now=0))
+    calm = scenes.tenant_load("chat", **(STARVING | {"late_now": 0, "waiting": 0}))
+    overload.send("tenants", scenes.tenants() | {"tenants": [calm], "incidents": [incident("chat", "over")]})
+    async with console(overload, size=(120, 40)) as terminal:
+        await terminal.until_shown("chat: over since 11:59:00")
+        assert "chat missed TTFT from 11:57:00 to 11:59:00, over for 60 s." in terminal.words
+        assert "+ chat: over since" in terminal.text.splitlines()[1]
+
+
 async def test_the_engine_comes_first_when_it_is_down(console, overload):
     async with console(overload) as terminal:
         overload.send("engine", scenes.engine(state="down", reason="exit code 1", pid=None))

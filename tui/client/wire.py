@@ -172,12 +172,42 @@ class TenantLoad(_Wire, frozen=True, kw_only=True):
     planned_tbt_ms: float | None = None
 
 
+class IncidentTarget(_Wire, frozen=True, kw_only=True):
+    """One target during an incident."""
+
+    target: str
+    judged: int = 0
+    missed: int = 0
+    worst_ratio: float = 1.0
+    worst_by_ms: float = 0.0
+
+
+class Incident(_Wire, frozen=True, kw_only=True):
+    """A time in which a tenant did not get what it is promised."""
+
+    incident_id: str
+    tenant: str
+    state: str
+    began_at: datetime
+    last_missed_at: datetime
+    over_at: datetime | None = None
+    promised_ratio: float = 0.0
+    targets: tuple[IncidentTarget, ...] = ()
+    cause: str = "unknown"
+    behind: str | None = None
+    text: str = ""
+    command: str | None = None
+    predicted: str | None = None
+
+
 class Tenants(_Wire, frozen=True, kw_only=True):
     """Once a second."""
 
     at: datetime
     omitted: int = 0
     tenants: tuple[TenantLoad, ...] = ()
+    incidents: tuple[Incident, ...] = ()
+    incidents_omitted: int = 0
 
 
 class Decision(_Wire, frozen=True, kw_only=True):

@@ -12,8 +12,17 @@ from datetime import datetime
 
 from pdmuxd.tui.client.connection import Link
 from pdmuxd.tui.client.printable import printable
-from pdmuxd.tui.client.wire import TenantLoad
+from pdmuxd.tui.client.wire import Incident, TenantLoad
 from pdmuxd.tui.show import formats
+from pdmuxd.tui.show.incidents import (
+    also_in_words,
+    clean_s,
+    harm_in_words,
+    help_in_words,
+    is_over,
+    lasted_s,
+    missed_in_words,
+)
 from pdmuxd.tui.show.lines import clip, in_text
 from pdmuxd.tui.show.roles import Role
 from pdmuxd.tui.show.words import (
@@ -63,9 +72,17 @@ def verdict(view: View) -> Verdict:
         said = f"{_upper(text)}{': ' + printable(engine.reason) if engine.reason else ''}."
         return Verdict(short=text, role=Role.BAD, mark="!!", lines=(said, waiting))
     loads = worst_first(state.tenants.tenants) if state.tenants is not None else []
-    missing = [load for load in loads if is_missing(load)]
+    incidents = state.tenants.incidents if state.tenants is not None else ()
+    going_on = [one for one in incidents if one.state == "open"]
+    if going_on:
+        return _going_on(going_on, view)
+    over = [one for one in incidents if one.state == "over"]
+    # What was missed stays in five minutes' shares for as long.
+    missing = [load for load in loads if is_missing(load) and not is_over(load.tenant, over)]
     if missing:
         return _missing(missing, view)
+    if over:
+        return _over(over, waiting, view)
     busy = [load for load in loads if load.verdict == "met"]
     if not busy:
         return Verdict(short="no traffic", role=Role.DIM, mark=" ", lines=("No traffic to judge.", waiting))
@@ -75,6 +92,61 @@ def verdict(view: View) -> Verdict:
     met, promised = (formats.percent(share, 1) for share in (met_ratio(closest), closest.target_ratio))
     near = f"Closest to its limit: {in_text(closest.tenant)}, {met} kept of {promised} promised."
     return Verdict(short=text, role=Role.GOOD, mark="+", lines=(f"{_upper(text)}.", near, waiting))
+
+
+def _going_on(open_: Sequence[Incident], view: View) -> Verdict:
+    first, state = open_[0], view.state
+    at = formats.moment(first.began_at, view.daemon_now, view.zone)
+    ago = "" if view.daemon_now is None else f" ({formats.duration(lasted_s(first, view.daemon_now))})"
+    loads = state.tenants.tenants if state.tenants is not None else ()
+    load = next((one for one in loads if one.tenant == first.tenant), None)
+    what, late = missed_in_words(first), load.late_now if load is not None else 0
+    name = in_text(first.tenant)
+    aims = " and ".join(_target_text(first.tenant, one.target, state) for one in first.targets)
+    omitted = state.tenants.incidents_omitted if state.tenants is not None else 0
+    also = also_in_words([in_text(one.tenant) for one in open_[1:]], omitted)
+    queue = f"; {_queue_text(load)}" if load is not None and late else ""
+    return Verdict(
+        short=f"{clip(first.tenant, _SHORT_NAME_WIDTH)} misses {what} since {at}"
+        f"{f', {formats.count(late)} late' if late else ''}",
+        role=Role.BAD,
+        mark="!",
+        lines=(
+            f"{name} misses {aims or what} since {at}{ago}{also}.",
+            f"{printable(harm_in_words(first))}{queue}.",
+            f"Likely cause: {printable(first.text)}.",
+            f"What would help: {printable(help_in_words(first))}" if first.command else "",
+        ),
+    )
+
+
+def _over(over: Sequence[Incident], waiting: str, view: View) -> Verdict:
+    first, now = over[0], view.daemon_now
+    began, ended = (
+        formats.moment(at, now, view.zone) for at in (first.began_at, first.over_at or first.last_missed_at)
+    )
+    clean = "" if now is None else f", over for {formats.duration(clean_s(first, now))}"
+    name, also = (
+        in_text(first.tenant),
+        also_in_words([in_text(one.tenant) for one in over[1:]], 0, verb="did"),
+    )
+    return Verdict(
+        short=f"{clip(first.tenant, _SHORT_NAME_WIDTH)}: over since {ended}",
+        role=Role.WARN,
+        mark="+",
+        lines=(
+            f"{name} missed {missed_in_words(first)} from {began} to {ended}{clean}{also}.",
+            f"{printable(harm_in_words(first))}. Likely cause: {printable(first.text)}.",
+            waiting,
+        ),
+    )
+
+
+def _queue_text(load: TenantLoad) -> str:
+    return (
+        f"{formats.count(load.late_now)} of {formats.count(load.waiting)} waiting late, "
+        f"oldest {formats.duration(load.oldest_wait_ms / 1000)}"
+    )
 
 
 def _missing(missing: Sequence[TenantLoad], view: View) -> Verdict:
@@ -87,19 +159,13 @@ def _missing(missing: Sequence[TenantLoad], view: View) -> Verdict:
     ago = ""
     if since is not None and view.daemon_now is not None:
         ago = f" ({formats.duration(max(0.0, (view.daemon_now - since).total_seconds()))})"
-    others = len(missing) - 1
-    and_others = f"; so {'does' if others == 1 else 'do'} {others} more" if others else ""
+    and_others = also_in_words([in_text(load.tenant) for load in missing[1:]], 0)
     late = f", {formats.count(first.late_now)} late" if first.late_now else ""
     share = (
         f"{formats.percent(met_ratio(first), 1)} of 5 min kept, "
         f"{formats.percent(first.target_ratio, 1)} promised"
     )
-    queue = ""
-    if first.late_now:
-        queue = (
-            f"; {formats.count(first.late_now)} of {formats.count(first.waiting)} waiting late, "
-            f"oldest {formats.duration(first.oldest_wait_ms / 1000)}"
-        )
+    queue = f"; {_queue_text(first)}" if first.late_now else ""
     unserved = unserved_in_words(first) if "availability" in targets else ""
     aims = " and ".join(_target_text(first.tenant, target, state) for target in targets)
     return Verdict(

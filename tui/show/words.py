@@ -22,8 +22,9 @@ CAUSES = {
     "refused": "refused by the node for want of a place or of an engine",
     "expired": "waited for as long as a request may, and was refused",
     "engine_lost": "the engine ended while it answered",
+    "engine_silent": "the engine stood still",
     "failed": "the engine could not answer",
-    "unknown": "the decisions that are kept do not tell why",
+    "unknown": "not explained by what was seen",
 }
 
 REASONS = {

@@ -35,6 +35,17 @@ def test_engine_targets_and_what_waits_are_shown_when_it_serves(pdmuxd, serving:
     assert "no alarm is raised" in shown
 
 
+def test_an_incident_is_told_with_its_cause_and_what_would_help(pdmuxd, serving: AdminDaemon) -> None:
+    known = serving.telemetry
+    for number in range(4):
+        known.on_refused("chat", "requests_per_min", request_id=f"r{number}", path="/", status=429)
+    known.watch(known.clock())
+    shown = " ".join(pdmuxd("status").out.split())
+    assert "INCIDENT chat misses availability since " in shown
+    assert "likely cause: refused by its own limits (4 of 4 misses)" in shown
+    assert "what would help: pdmuxd limit show chat" in shown
+
+
 def test_programs_get_what_rest_answers_when_they_ask_for_json(pdmuxd, serving: AdminDaemon) -> None:
     found = pdmuxd("status", "--json").json
     assert found["running"] is True

@@ -563,6 +563,45 @@ class HistoryOut(TypedDict):
     marks: list[MarkOut]
 
 
+class IncidentEvent(TypedDict):
+    """A time in which a tenant did not get what it is promised, from its first miss to its last."""
+
+    at: str
+    incident_id: str
+    tenant: str
+    state: Literal["open", "over"]
+    began_at: str
+    last_missed_at: str
+    over_at: NotRequired[str | None]
+    ended_by: NotRequired[Literal["recovered", "gone", "restart"] | None]
+    promised_ratio: float
+    targets: list[IncidentTarget]
+    cause: str
+    cause_ratio: NotRequired[float | None]
+    behind: NotRequired[str | None]
+    text: str
+    command: NotRequired[str | None]
+    predicted: NotRequired[str | None]
+
+
+class IncidentTarget(TypedDict):
+    """One target during an incident: how much of it was missed, and how badly at worst."""
+
+    target: Literal["ttft", "tbt", "availability"]
+    judged: int
+    missed: int
+    worst_ratio: float
+    worst_at: str
+    worst_by_ms: float
+
+
+class IncidentsOut(TypedDict):
+    """Incidents: on the first page those that are open, the worst first; then the others, newest first."""
+
+    incidents: list[IncidentEvent]
+    next_before: str | None
+
+
 class IssuedAdminTokenOut(TypedDict):
     """A token with its secret, for the only time."""
 

@@ -932,6 +932,59 @@ class Operations(ABC):
             "alarms",
         )
 
+    def list_incidents(
+        self,
+        *,
+        state: Literal["open", "over"] | None = None,
+        tenant: str | None = None,
+        cause: str | None = None,
+        from_: str | None = None,
+        to: str | None = None,
+        before: str | None = None,
+        limit: int | None = None,
+        timeout_s: float | None = None,
+    ) -> models.IncidentsOut:
+        """List times in which a tenant did not get what it is promised, as all surfaces tell them."""
+        found: models.IncidentsOut = self.request(
+            "GET",
+            "/incidents",
+            query={
+                "state": state,
+                "tenant": tenant,
+                "cause": cause,
+                "from": from_,
+                "to": to,
+                "before": before,
+                "limit": limit,
+            },
+            timeout_s=timeout_s,
+        )
+        return found
+
+    def iter_incidents(
+        self,
+        *,
+        state: Literal["open", "over"] | None = None,
+        tenant: str | None = None,
+        cause: str | None = None,
+        from_: str | None = None,
+        to: str | None = None,
+        limit: int | None = None,
+    ) -> Iterator[models.IncidentEvent]:
+        """The same to its end, page by page, an entry at a time; `limit` is of a page."""
+        return self._pages(
+            "/incidents",
+            {"state": state, "tenant": tenant, "cause": cause, "from": from_, "to": to, "limit": limit},
+            "incidents",
+        )
+
+    def get_incident(self, incident_id: str, *, timeout_s: float | None = None) -> models.IncidentEvent:
+        """Show one incident, as it is now or as it ended."""
+        found: models.IncidentEvent = self.request(
+            "GET", f"/incidents/{quoted(incident_id)}", timeout_s=timeout_s
+        )
+        return found
+
     def list_effects(
         self, *, tenant: str | None = None, limit: int | None = None, timeout_s: float | None = None
     ) -> models.EffectsOut:

@@ -1,0 +1,369 @@
+"""Incidents: when a tenant did not get what it is promised, from its first miss to its last.
+
+One begins when the promise is broken over five minutes and over the last half minute, by ENOUGH_MISSED misses
+or by all there was. It is over when the last half minute kept the promise, or had nothing to judge: at the
+latest some 35 s after the last miss. Misses that begin again within five minutes belong to the same one, so a
+tenant near its limit has one incident and not ten (docs/decisions/0064).
+"""
+
+from __future__ import annotations
+
+from collections import Counter, OrderedDict, deque
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+from pdmuxd.controlplane.events.messages import IncidentEvent, IncidentTarget, instant
+from pdmuxd.controlplane.milliseconds import to_ms
+from pdmuxd.controlplane.telemetry.counts import CountWindow
+from pdmuxd.controlplane.telemetry.incident_causes import Explained, explain
+from pdmuxd.controlplane.telemetry.prompt_work import PromptWork
+from pdmuxd.controlplane.telemetry.slo_violations import Cause
+from pdmuxd.controlplane.telemetry.waiting import NOTHING_OPEN, OpenCounts
+
+OVER_WINDOW_S = 30.0
+REOPEN_S = 300.0
+ENOUGH_MISSED = 3
+"""Fewer in half a minute may be one client's own bad luck, unless nothing else was judged."""
+MOST_OPEN = 200
+"""With more, the last to begin are counted and not named."""
+MOST_OVER = 500
+"""Kept in memory; the database keeps the others."""
+TOLD = 20
+"""In the event `tenants`, which is sent each second to each client."""
+_SLOT_S = 5.0
+_MISSES_KEPT = 200
+
+Target = Literal["ttft", "tbt", "availability"]
+TARGETS: tuple[Target, ...] = ("ttft", "tbt", "availability")
+_NOTHING_SEEN = "not explained"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Miss:
+    """A request that missed a target."""
+
+    target: Target
+    at_s: float
+    by_s: float
+    cause: Cause
+    count: int = 1
+    """Of requests, or of gaps."""
+
+
+@dataclass(slots=True)
+class _Hurt:
+    judged: int = 0
+    missed: int = 0
+    worst_ratio: float = 1.0
+    worst_at_s: float = 0.0
+    worst_by_s: float = 0.0
+
+
+@dataclass(slots=True)
+class _Open:
+    """An incident while it may change."""
+
+    incident_id: str
+    began_s: float
+    last_missed_s: float
+    promised_ratio: float
+    over_s: float | None = None
+    hurt: dict[Target, _Hurt] = field(default_factory=dict)
+    causes: dict[Target, Counter[Cause]] = field(default_factory=dict)
+    explained: Explained | None = None
+    predicted: str | None = None
+    ended_by: Literal["recovered", "gone"] | None = None
+
+    @property
+    def worst(self) -> Target:
+        """The target that was kept least."""
+        return min(self.hurt, key=lambda target: (self.hurt[target].worst_ratio, target))
+
+
+class _Tenant:
+    """What is counted of a tenant since a miss."""
+
+    def __init__(self) -> None:
+        slots = round(OVER_WINDOW_S / _SLOT_S)
+        self.lately = CountWindow(2 * len(TARGETS), slots=slots, slot_s=_SLOT_S)
+        self.misses: deque[Miss] = deque(maxlen=_MISSES_KEPT)
+        self.incident: _Open | None = None
+
+
+class Incidents:
+    """Fed and asked in one thread. `now_s` must not go back."""
+
+    def __init__(self, *, in_flight: Callable[[], Mapping[str, int]] = dict) -> None:
+        self.work = PromptWork()
+        self.over_total: Counter[str] = Counter()
+        """That were over, by the cause that they were found to have."""
+        self.omitted = 0
+        """That are not named, since MOST_OPEN are open."""
+        self._in_flight = in_flight
+        self._tenants: dict[str, _Tenant] = {}
+        self._over: OrderedDict[str, IncidentEvent] = OrderedDict()
+        self._open: dict[str, None] = {}
+
+    # What happened
+
+    def on_judged(
+        self, tenant: str, target: Target, *, judged: int, missed: int, at_s: float, now_s: float
+    ) -> None:
+        """Requests (or gaps) of a tenant were judged; `at_s` is when they were in time, or missed."""
+        found = self._tenants.get(tenant)
+        if found is None:
+            if not missed:
+                return
+            found = self._tenants[tenant] = _Tenant()
+        column = 2 * TARGETS.index(target)
+        found.lately.restore(column, judged, at_s=at_s, now_s=now_s)
+        found.lately.restore(column + 1, missed, at_s=at_s, now_s=now_s)
+
+    def on_ended(self, tenant: str, target: Target, judged: int) -> None:
+        """So many of a request were judged when it ended: what an incident counts."""
+        incident = self._incident(tenant)
+        if incident is not None and incident.over_s is None and judged:
+            incident.hurt.setdefault(target, _Hurt()).judged += judged
+
+    def on_missed(self, tenant: str, miss: Miss) -> None:
+        """A request that ended has missed a target, for a cause."""
+        found = self._tenants.get(tenant)
+        if found is None:
+            found = self._tenants[tenant] = _Tenant()
+        incident = found.incident
+        if incident is None or incident.over_s is not None:
+            found.misses.append(miss)
+        if incident is not None and miss.at_s >= incident.began_s - OVER_WINDOW_S:
+            _count(incident, miss)
+
+    def drop(self, tenant: str, now_s: float) -> IncidentEvent | None:
+        """The tenant is gone; returns the incident that is over with it."""
+        found = self._tenants.pop(tenant, None)
+        if found is None or found.incident is None or found.incident.over_s is not None:
+            return None
+        self._end(tenant, found.incident, now_s, ended_by="gone")
+        return self._event(tenant, found.incident, now_s)
+
+    # How it is
+
+    def names(self) -> Iterator[str]:
+        """Tenants that have to be looked at again."""
+        return iter(tuple(self._open))
+
+    def look(
+        self,
+        tenant: str,
+        *,
+        is_missed: bool,
+        promised_ratio: float,
+        waiting: Mapping[str, OpenCounts],
+        now_s: float,
+    ) -> IncidentEvent | None:
+        """See how a tenant stands; `is_missed`: its promise is broken over five minutes.
+
+        Returns its incident if that has begun, goes on again or is over since the last look.
+        """
+        still = waiting.get(tenant, NOTHING_OPEN)
+        found = self._tenants.get(tenant)
+        if found is None:
+            if not (is_missed and still.late):
+                return None
+            found = self._tenants[tenant] = _Tenant()
+        lately = _shares(found, still, now_s)
+        broken = {
+            target: (judged, missed)
+            for target, (judged, missed) in lately.items()
+            if missed > (1.0 - promised_ratio) * judged + 1e-9
+        }
+        incident, has_changed = found.incident, False
+        is_enough = any(missed >= ENOUGH_MISSED or missed == judged for judged, missed in broken.values())
+        if incident is None or incident.over_s is not None:
+            if is_missed and is_enough:
+                has_changed = self._begin(tenant, found, promised_ratio, broken, now_s)
+            elif not any(missed for _, missed in lately.values()) and self._is_forgotten(found, now_s):
+                del self._tenants[tenant]
+                return None
+            incident = found.incident
+        if incident is None or incident.over_s is not None:
+            return None
+        incident.promised_ratio = promised_ratio
+        if still.late:
+            incident.last_missed_s = now_s
+        for target, (judged, missed) in broken.items():
+            hurt = incident.hurt.setdefault(target, _Hurt())
+            if (kept := 1.0 - missed / judged) < hurt.worst_ratio:
+                hurt.worst_ratio, hurt.worst_at_s = kept, now_s
+        self._explain(tenant, incident, waiting, now_s)
+        if not broken:
+            self._end(tenant, incident, now_s, ended_by="recovered")
+        return self._told(tenant, now_s) if has_changed or not broken else None
+
+    def open(self, now_s: float) -> list[IncidentEvent]:
+        """Those that are open, the worst first."""
+        found = [self._told(name, now_s) for name in self._open]
+        return sorted(
+            (each for each in found if each is not None),
+            key=lambda each: (min(one.worst_ratio for one in each.targets), each.began_at),
+        )
+
+    def over(self) -> list[IncidentEvent]:
+        """The last that were over, newest first."""
+        return list(reversed(self._over.values()))
+
+    def told(self, now_s: float) -> tuple[tuple[IncidentEvent, ...], int]:
+        """For the event `tenants`, and how many of these are left out."""
+        lately = [one for one in self.over() if now_s - one.last_missed_at.timestamp() <= REOPEN_S]
+        found = [*self.open(now_s), *lately]
+        return tuple(found[:TOLD]), len(found[TOLD:]) + self.omitted
+
+    def of(self, tenant: str, now_s: float) -> IncidentEvent | None:
+        """The one that a tenant has open."""
+        return self._told(tenant, now_s) if tenant in self._open else None
+
+    def predict(self, incident_id: str, predicted: str | None) -> None:
+        """What the command of an open one is predicted to do."""
+        for name in self._open:
+            incident = self._incident(name)
+            if incident is not None and incident.incident_id == incident_id:
+                incident.predicted = predicted
+
+    def restore(self, past: Iterable[IncidentEvent], now_s: float) -> None:
+        """Know those that were over lately, before the daemon started."""
+        for one in past:
+            if one.over_at is not None and now_s - one.last_missed_at.timestamp() <= REOPEN_S:
+                self._over[one.incident_id] = one
+
+    def _incident(self, tenant: str) -> _Open | None:
+        found = self._tenants.get(tenant)
+        return None if found is None else found.incident
+
+    def _is_forgotten(self, found: _Tenant, now_s: float) -> bool:
+        incident = found.incident
+        return incident is None or now_s - incident.last_missed_s > REOPEN_S
+
+    def _begin(
+        self,
+        tenant: str,
+        found: _Tenant,
+        promised_ratio: float,
+        broken: Mapping[Target, tuple[int, int]],
+        now_s: float,
+    ) -> bool:
+        """Begin one, or go on with the last; whether that was done."""
+        earlier = found.incident
+        if earlier is not None and now_s - earlier.last_missed_s <= REOPEN_S:
+            self._over.pop(earlier.incident_id, None)
+            earlier.over_s = earlier.ended_by = None
+            self._open[tenant] = None
+            found.misses.clear()
+        elif len(self._open) >= MOST_OPEN:
+            self.omitted += 1
+            return False
+        else:
+            recent = [miss for miss in found.misses if now_s - miss.at_s <= OVER_WINDOW_S]
+            began_s = min((miss.at_s for miss in recent), default=now_s)
+            made = _Open(
+                incident_id=f"{tenant}-{int(began_s * 1000):x}",
+                began_s=began_s,
+                last_missed_s=max((miss.at_s for miss in recent), default=now_s),
+                promised_ratio=promised_ratio,
+            )
+            for target, (judged, _) in broken.items():
+                # Of first tokens those that were in time are counted when their requests end.
+                made.hurt[target] = _Hurt(judged=0 if target == "ttft" else judged)
+            for miss in recent:
+                _count(made, miss)
+            found.misses.clear()
+            found.incident = made
+            self._open[tenant] = None
+        return True
+
+    def _explain(self, tenant: str, incident: _Open, waiting: Mapping[str, OpenCounts], now_s: float) -> None:
+        still = waiting.get(tenant, NOTHING_OPEN)
+        target = incident.worst
+        ahead = self.work.ahead(waiting, now_s) if target != "tbt" else None
+        before = incident.explained
+        found = explain(
+            tenant,
+            incident.causes.get(target, Counter()),
+            late_now=still.late if target == "ttft" else 0,
+            ahead=ahead,
+            in_flight_ahead=0 if ahead is None else self._in_flight().get(ahead.tenant, 0),
+        )
+        # Who stands before it is seen best while it waits; later the queue is another's.
+        is_less = found.cause in (Cause.UNKNOWN, None if before is None else before.cause)
+        if before is not None and before.behind and is_less and not still.late:
+            return
+        if before is None or before.command != found.command:
+            incident.predicted = None
+        incident.explained = found
+
+    def _end(
+        self, tenant: str, incident: _Open, now_s: float, *, ended_by: Literal["recovered", "gone"]
+    ) -> None:
+        incident.over_s, incident.ended_by = incident.last_missed_s, ended_by
+        self.over_total[_cause(incident)] += 1
+        self._open.pop(tenant, None)
+        self._over[incident.incident_id] = self._event(tenant, incident, now_s)
+        while len(self._over) > MOST_OVER:
+            self._over.popitem(last=False)
+
+    def _told(self, tenant: str, now_s: float) -> IncidentEvent | None:
+        incident = self._incident(tenant)
+        return None if incident is None else self._event(tenant, incident, now_s)
+
+    @staticmethod
+    def _event(tenant: str, incident: _Open, now_s: float) -> IncidentEvent:
+        worst_first = sorted(incident.hurt.items(), key=lambda each: (each[1].worst_ratio, each[0]))
+        explained = incident.explained
+        return IncidentEvent(
+            at=instant(now_s),
+            incident_id=incident.incident_id,
+            tenant=tenant,
+            state="open" if incident.over_s is None else "over",
+            began_at=instant(incident.began_s),
+            last_missed_at=instant(incident.last_missed_s),
+            over_at=None if incident.over_s is None else instant(incident.over_s),
+            ended_by=incident.ended_by,
+            promised_ratio=incident.promised_ratio,
+            targets=tuple(
+                IncidentTarget(
+                    target=target,
+                    judged=max(hurt.judged, hurt.missed),
+                    missed=hurt.missed,
+                    worst_ratio=round(hurt.worst_ratio, 4),
+                    worst_at=instant(hurt.worst_at_s or incident.began_s),
+                    worst_by_ms=to_ms(round(hurt.worst_by_s, 4)),
+                )
+                for target, hurt in worst_first
+            ),
+            cause=_cause(incident),
+            cause_ratio=None if explained is None or explained.ratio is None else round(explained.ratio, 4),
+            behind=None if explained is None else explained.behind,
+            text=_NOTHING_SEEN if explained is None else explained.text,
+            command=None if explained is None else explained.command,
+            predicted=incident.predicted,
+        )
+
+
+def _cause(incident: _Open) -> str:
+    return str(Cause.UNKNOWN if incident.explained is None else incident.explained.cause)
+
+
+def _count(incident: _Open, miss: Miss) -> None:
+    hurt = incident.hurt.setdefault(miss.target, _Hurt())
+    hurt.missed += miss.count
+    hurt.worst_by_s = max(hurt.worst_by_s, miss.by_s)
+    incident.causes.setdefault(miss.target, Counter())[miss.cause] += 1
+    if incident.over_s is None:
+        incident.last_missed_s = max(incident.last_missed_s, miss.at_s)
+
+
+def _shares(found: _Tenant, still: OpenCounts, now_s: float) -> dict[Target, tuple[int, int]]:
+    """By target, what the last half minute judged and missed, the late that wait included."""
+    sums = found.lately.sums(now_s)
+    lately = {target: (sums[2 * at], sums[2 * at + 1]) for at, target in enumerate(TARGETS)}
+    judged, missed = lately["ttft"]
+    lately["ttft"] = judged + still.late, missed + still.late
+    return {target: each for target, each in lately.items() if each[0]}

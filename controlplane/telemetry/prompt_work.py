@@ -1,0 +1,75 @@
+"""Whose prompts kept the queue: prompt tokens by tenant, in the last minute and in the five before it.
+
+What waits counts as its tenant's prompts usually are. A queue stands behind the tenant whose work grew most,
+if that has a good part of all work; else it stands behind nobody.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from pdmuxd.controlplane.telemetry.counts import CountWindow
+from pdmuxd.controlplane.telemetry.waiting import OpenCounts
+
+MUCH = 0.3
+"""A share of all prompt tokens from which on a tenant is named."""
+MINUTE_S, BEFORE_S = 60.0, 300.0
+_SLOT_S = 10.0
+_MOST_TENANTS = 1000
+"""Of more, those without prompts in six minutes are forgotten."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ahead:
+    """The tenant whose prompts stood before others'."""
+
+    tenant: str
+    share_ratio: float
+    """Of the prompt tokens that were prefilled in the last minute or wait now."""
+    grown: float | None
+    """How many times as many as in a minute of the five before; None if it had next to none then."""
+
+
+class PromptWork:
+    """Written and asked in one thread. `now_s` must not go back."""
+
+    def __init__(self) -> None:
+        self._began_s: float | None = None
+        self._tenants: dict[str, CountWindow] = {}
+
+    def add(self, tenant: str, tokens: int, now_s: float) -> None:
+        """A prompt of so many tokens that were not cached has been prefilled."""
+        self._began_s = now_s if self._began_s is None else self._began_s
+        window = self._tenants.get(tenant)
+        if window is None:
+            if len(self._tenants) >= _MOST_TENANTS:
+                self._forget(now_s)
+            slots = round((MINUTE_S + BEFORE_S) / _SLOT_S)
+            window = self._tenants[tenant] = CountWindow(2, slots=slots, slot_s=_SLOT_S)
+        window.add(0, tokens, now_s)
+        window.add(1, 1, now_s)
+
+    def ahead(self, waiting: Mapping[str, OpenCounts], now_s: float) -> Ahead | None:
+        """Who fills the queue; None if nobody's prompts are a good part of it, or none are known."""
+        now, before = dict[str, float](), dict[str, float]()
+        for name, window in self._tenants.items():
+            lately, (tokens, requests) = window.sums(now_s, MINUTE_S)[0], window.sums(now_s)
+            waits = waiting[name].waiting * tokens / requests if name in waiting and requests else 0.0
+            now[name] = lately + waits
+            before[name] = (tokens - lately) * MINUTE_S / BEFORE_S
+        total = sum(now.values())
+        named = [name for name, work in now.items() if total and work >= MUCH * total]
+        if not named:
+            return None
+        known_s = 0.0 if self._began_s is None else now_s - self._began_s - MINUTE_S
+        if known_s < MINUTE_S:  # nothing to compare with
+            first = max(named, key=lambda name: (now[name], name))
+            return Ahead(tenant=first, share_ratio=now[first] / total, grown=None)
+        first = max(named, key=lambda name: (now[name] - before[name], name))
+        grown = now[first] / before[first] if before[first] > 0.01 * now[first] else None
+        return Ahead(tenant=first, share_ratio=now[first] / total, grown=grown)
+
+    def _forget(self, now_s: float) -> None:
+        for name in [name for name, window in self._tenants.items() if not any(window.sums(now_s))]:
+            del self._tenants[name]
