@@ -202,15 +202,19 @@ class AutoPolicy:
         fused: Plan | None,
     ) -> tuple[Plan, tuple[Alternative, ...]]:
         slot_use, stall_s = state.slot_use(obs, batch), self._stall_room_s(obs, state, batch)
+        steady_s = self.fused.steady_step_s(obs, work.shape)
         return fused_or_split(
             obs,
             batch,
-            self.split.best_fit(obs, work, state.guard, stall_s=stall_s, slot_use=slot_use),
+            self.split.best_fit(
+                obs, work, state.guard, stall_s=stall_s, slot_use=slot_use, steady_s=steady_s
+            ),
             fused,
             context=self.context,
             table=self.table,
             prefill_correction=state.prefill_correction,
             slot_use=slot_use,
+            steady_s=steady_s,
         )
 
     def _order(self, obs: Observation, state: AutoState) -> OrderedQueue:
@@ -310,7 +314,10 @@ class AutoPolicy:
             return without_prefill(obs, self.table)
         stall_s = self._stall_room_s(obs, state, obs.waiting)
         slot_use = state.slot_use(obs, batch or obs.under_way[0].requests)
-        plan = self.split.best_fit(obs, work, state.guard, stall_s=stall_s, slot_use=slot_use)
+        steady_s = self.fused.steady_step_s(obs, work.shape)
+        plan = self.split.best_fit(
+            obs, work, state.guard, stall_s=stall_s, slot_use=slot_use, steady_s=steady_s
+        )
         return split_decision(obs, work, plan)
 
     def _overtake(self, obs: Observation, state: AutoState) -> tuple[Decision, AutoState] | None:

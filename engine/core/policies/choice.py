@@ -18,6 +18,7 @@ small batches read the weights more often (docs/decisions/0040-the-slower-of-pre
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 from pdmuxd.engine.core.partitions import PartitionTable
@@ -49,17 +50,20 @@ def fused_or_split(
     table: PartitionTable,
     prefill_correction: float,
     slot_use: SlotUse | None = None,
+    steady_s: float = math.inf,
 ) -> tuple[Plan, tuple[Alternative, ...]]:
-    """The plan that is taken for `batch`, and what it was preferred to. `slot_use`: while slots are short."""
+    """The plan that is taken for `batch`, and what it was preferred to. `slot_use`: while slots are short.
+    `steady_s`: a split whose decode steps take longer is for prompts that cannot be in chunks."""
     if fused is None:
         return split, split.rejected
+    is_steady = split.meets and (split.worst_gap_s or 0.0) <= steady_s
     split_s, fused_s = (split.finish_s or 0.0) * prefill_correction, fused.finish_s or 0.0
     if fused.kind is PlanKind.WHOLE:
         return (fused if fused_s <= LAUNCH_BOUND * split_s else split), ()
-    if not split.meets or fused_s <= FUSED_LIMIT_S:
+    if not is_steady or fused_s <= FUSED_LIMIT_S:
         step_s = split.numbers.predicted_decode_s or 0.0
         if len(obs.waiting) > len(batch):
-            can_go_on = _can_go_on(obs, batch, split, context, table)
+            can_go_on = _can_go_on(obs, batch, split, context, table, steady_s)
             next_split_s = (max(split_s, step_s) if can_go_on else split_s + step_s) + MERGE_STEPS * step_s
             next_fused_s = fused_s
             if obs.partition_id in table.split_indices:
@@ -72,7 +76,7 @@ def fused_or_split(
                 next_fused_s = max(next_fused_s, fused_slots_s)
         else:
             next_split_s, next_fused_s = split_s + step_s, fused_s
-        if not split.meets or next_fused_s <= next_split_s:
+        if not is_steady or next_fused_s <= next_split_s:
             return fused, (Alternative(label="split", predicted_s=split_s),)
     return split, (*split.rejected, Alternative(label="fused", predicted_s=fused_s))
 
@@ -113,8 +117,9 @@ def _can_go_on(
     split: Plan,
     context: PolicyContext,
     table: PartitionTable,
+    steady_s: float,
 ) -> bool:
-    """Whether decode still meets its target on the same SMs when the batch's requests have joined it."""
+    """Whether decode is fast enough on the same SMs when the batch's requests have joined it."""
     decode, decode_sms = obs.decode, table.groups[split.partition_id].decode_sms
     contexts = [request.new_tokens + request.reused_tokens for request in batch]
     grown = DecodeShape(
@@ -123,4 +128,4 @@ def _can_go_on(
         max_context_tokens=max(decode.max_context_tokens, *contexts),
     )
     step_s = context.latency.decode_s(grown, decode_sms) * (split.numbers.guard_ratio or 1.0)
-    return step_s <= context.planned_tbt_s(obs.tbt_target_s)
+    return step_s <= min(context.planned_tbt_s(obs.tbt_target_s), steady_s)

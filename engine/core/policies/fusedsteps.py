@@ -56,6 +56,10 @@ FIXED_STEP_TOKENS = 512
 """Tokens of a step, decoding requests included, where no prediction can say how many, and nothing was learned
 of the traffic: the fixed chunk that did best on chat (H200, Llama-8B and CodeLlama-34B, SGLang 0.5.23)."""
 
+MOST_STEADY_TOKENS = 2048
+"""A step that goes on while others wait is no larger than the best size up to this: in the profiles that are
+shipped a token takes at most 6% less in any larger step, and decode gets one token for all of it."""
+
 LARGE_CHUNK_TOKENS = 8192
 """Prompt tokens that saturate compute: SGLang's chunk on an H200, and vLLM's token budget on an H100, which
 DuetServe's evaluation takes over (section 3.1)."""
@@ -132,6 +136,25 @@ class FusedSteps:
     table: PartitionTable
     _cache: LatencyCache = field(default_factory=LatencyCache, init=False, repr=False, compare=False)
     """Of `_products_s`."""
+    _steady_size: int = field(default=0, init=False, repr=False, compare=False)
+    """The size up to `MOST_STEADY_TOKENS` whose products take the fewest seconds for a token."""
+
+    def __post_init__(self) -> None:
+        sizes = [size for size in reversed(STEP_TOKENS) if size <= MOST_STEADY_TOKENS]
+        sms = self.table.rules.total_sms
+        best = min(sizes, key=lambda size: round(self._products_s(size, 0, sms) / size, 12))
+        object.__setattr__(self, "_steady_size", best)
+
+    def steady_step_s(self, obs: Observation, shape: PrefillShape) -> float:
+        """Typical seconds of a fused step of the best size, of prompts like these beside the decode batch.
+
+        Longer steps prefill hardly faster, in a split or fused, and decode waits for them: its batch grows
+        until slots or KV are short. So no plan has longer ones, however loose the TBT target is
+        (docs/decisions/0069-a-loose-target-is-not-used-up.md).
+        """
+        bs = obs.decode.bs
+        tokens = max(self._steady_size, 2 * bs) - bs
+        return self._typical_step_s(obs, shape, tokens, _before(shape, tokens))
 
     def whole_batch(
         self,
@@ -225,12 +248,13 @@ class FusedSteps:
         tokens, step_s = self._most_within(obs, batch, size_correction, left_s)
         if not tokens:
             return 0, 0.0
-        most = STEP_TOKENS[bisect_left(STEP_TOKENS, tokens + bs)]
+        steady = max(self._steady_size, 2 * bs)
+        most = STEP_TOKENS[bisect_left(STEP_TOKENS, min(tokens + bs, steady))]
         useful = math.inf
         if slot_use is not None and batch:
             useful = slot_use.useful_tokens(sum([r.new_tokens for r in batch]) / len(batch))
         size = self._best_size(most, bs, size_correction, useful)
-        return (tokens, step_s) if size == most else (size - bs, self.step_s(obs, size - bs, batch))
+        return (tokens, step_s) if size >= tokens + bs else (size - bs, self.step_s(obs, size - bs, batch))
 
     def _most_within(
         self,
@@ -298,27 +322,31 @@ class FusedSteps:
         chunk of one, which also reads what came before it: half of the rest of that prompt on average. The
         usual length is the mean over tokens, of which a long prompt has more than a short one.
         """
-        new = shape.new_tokens
-        prompt, reused = shape.sum_new_squared / new, shape.sum_new_times_reused / new
+        new, bs = shape.new_tokens, obs.decode.bs
         steps, left = divmod(new, budget)
+        if steps or len(obs.waiting) > shape.bs:
+            step_s = self._typical_step_s(obs, shape, budget, _before(shape, budget))
+            step_s *= size_correction.ratio(budget + bs)
+            if len(obs.waiting) > shape.bs:
+                return step_s * new / budget
+            if not left:
+                return step_s * steps
+        last_s = self._typical_step_s(obs, shape, left, 2 * _before(shape, left))
+        last_s *= size_correction.ratio(left + bs)
+        return steps * step_s + last_s if steps else last_s
 
-        def typical_s(tokens: int, before: float) -> float:
-            own, before = min(prompt, tokens), before + reused
-            chunk = PrefillShape(
-                bs=max(1, round(tokens / own)),
-                new_tokens=tokens,
-                reused_tokens=round(tokens / own * before),
-                sum_new_squared=round(tokens * own),
-                sum_new_times_reused=round(tokens * before),
-            )
-            step_s = self.context.latency.fused_s(chunk, obs.decode, self.table.rules.total_sms)
-            return step_s * size_correction.ratio(tokens + obs.decode.bs)
-
-        before = max(0.0, prompt - budget) / 2
-        if len(obs.waiting) > shape.bs:
-            return typical_s(budget, before) * new / budget
-        total_s = steps * typical_s(budget, before) if steps else 0.0
-        return total_s + typical_s(left, max(0.0, prompt - left)) if left else total_s
+    def _typical_step_s(self, obs: Observation, shape: PrefillShape, tokens: int, before: float) -> float:
+        """Predicted for a step of so many tokens of such prompts, of which `before` were prefilled before."""
+        own = min(shape.sum_new_squared / shape.new_tokens, tokens)
+        before += shape.sum_new_times_reused / shape.new_tokens
+        chunk = PrefillShape(
+            bs=max(1, round(tokens / own)),
+            new_tokens=tokens,
+            reused_tokens=round(tokens / own * before),
+            sum_new_squared=round(tokens * own),
+            sum_new_times_reused=round(tokens * before),
+        )
+        return self.context.latency.fused_s(chunk, obs.decode, self.table.rules.total_sms)
 
     def plan(
         self,
@@ -349,6 +377,11 @@ class FusedSteps:
                 tbt_slack_s=None if target_s is None else target_s - step_s,
             ),
         )
+
+
+def _before(shape: PrefillShape, tokens: int) -> float:
+    """Tokens of a prompt of the usual length that chunks of so many read again, on average."""
+    return max(0.0, shape.sum_new_squared / shape.new_tokens - tokens) / 2
 
 
 def fused_decision(

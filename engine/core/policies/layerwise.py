@@ -199,10 +199,12 @@ class SplitPlans:
         among: Sequence[int] | None = None,
         stall_s: float = 0.0,
         slot_use: SlotUse | None = None,
+        steady_s: float = math.inf,
     ) -> Plan:
         """The first split whose worst-case decode meets the target, so the one with the fewest decode SMs. If
         none does, the widest; if nothing decodes, all SMs. `among`: of these groups only. `slot_use`, while
-        others wait: decode gets more than it needs as long as it is what the next batch waits for."""
+        others wait: decode gets more than it needs as long as it is what the next batch waits for.
+        `steady_s`: how long a step may take where the target is looser."""
         if not obs.decode.bs:
             return prefill_alone(self.context, self.table, work, layerwise=self.layerwise)
         table, latency, layers = self.table, self.context.latency, self.context.layers
@@ -215,8 +217,9 @@ class SplitPlans:
             decode_s = latency.decode_s(obs.decode, decode_sms)
             ratio = guard.ratio(decode_sms, work.shape, obs.decode) if self.uses_guard else 1.0
             worst_s = decode_s * ratio
-            meets = worst_s <= (target_s * SHRINK_MARGIN if group < held else target_s)
-            if meets:
+            most_s = target_s * SHRINK_MARGIN if group < held else target_s
+            meets = worst_s <= most_s
+            if worst_s <= min(most_s, steady_s):
                 break
             rejected.append(Alternative(label=f"decode_sms={decode_sms}", predicted_s=worst_s))
         if meets and slot_use is not None and among is None:

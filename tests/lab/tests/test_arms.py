@@ -38,6 +38,13 @@ def test_a_run_in_time_has_no_lateness_and_a_flood_has() -> None:
     assert flood.late_p99_s > 1.0
 
 
+@pytest.mark.slow
+def test_a_loose_target_costs_no_goodput() -> None:
+    """Before steps were bounded the queue of these grew from the first minute on, 93.8% at 200 ms."""
+    load = arrivals("held-summaries", 11.8, 120.0, 1)
+    assert cell("auto", load, device(SERVED), NO_NOISE, 0.2).good >= 99.5
+
+
 @pytest.mark.parametrize("text", ["chat", "chat:0", "chat:nan", "poems:5", "chat:x", "chat:1e9"])
 def test_a_wrong_load_is_refused_with_what_is_allowed(text: str) -> None:
     with pytest.raises(argparse.ArgumentTypeError, match="KIND:RATE"):
