@@ -11,9 +11,8 @@ from dataclasses import replace
 from typing import Any
 
 import uvicorn
-from stores import ADMIN_TOKEN
+from shared_apps import lent_app
 
-from pdmuxd.controlplane.admin_app import build_admin_app
 from pdmuxd.controlplane.node.engine_actions import Action, Done
 from pdmuxd.controlplane.node.engine_status import NO_ENGINE, EngineStatus
 from pdmuxd.controlplane.node.learned_fallback import Fallback, FallbackCandidate, FallbackState
@@ -21,7 +20,6 @@ from pdmuxd.controlplane.node.quarantine import Held
 from pdmuxd.controlplane.outlook.tbt_costs import TbtCost
 from pdmuxd.controlplane.services.control_plane import ControlPlane
 from pdmuxd.controlplane.telemetry.telemetry import Telemetry
-from pdmuxd.controlplane.tenants.credentials import digest
 
 LEARNED = Fallback(
     step_tokens=256,
@@ -94,16 +92,19 @@ class AdminDaemon:
         self._control_plane = control_plane
         self.telemetry = Telemetry(clock=time.time, in_flight=lambda: self.in_flight)
         self.telemetry.on_directory(control_plane.directory)
-        self.app = build_admin_app(
-            control_plane,
-            engine_status=self.engine_status,
-            admin_token_sha256=digest(ADMIN_TOKEN),
-            telemetry=self.telemetry,
-            actions=self,
-            fallback=self.fallback,
-            quarantine=self.quarantine,
-            known_costs=lambda: self.costs,
-        )
+
+    def behind(self) -> dict[str, Any]:
+        """What the application asks."""
+        return {"control_plane": self._control_plane, "engine_status": self.engine_status}
+
+    def options(self) -> dict[str, Any]:
+        return {
+            "telemetry": self.telemetry,
+            "actions": self,
+            "fallback": self.fallback,
+            "quarantine": self.quarantine,
+            "known_costs": lambda: self.costs,
+        }
 
     def engine_status(self) -> EngineStatus:
         acked = self._control_plane.snapshot().version if self.acks else 0
@@ -133,11 +134,12 @@ class AdminDaemon:
 def admin_daemon(control_plane: ControlPlane) -> Iterator[AdminDaemon]:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         daemon = AdminDaemon(control_plane, listener.getsockname()[1])
-        server = uvicorn.Server(uvicorn.Config(daemon.app, log_config=None, lifespan="off"))
-        thread = threading.Thread(target=server.run, args=([listener],))
-        thread.start()
-        try:
-            yield daemon
-        finally:
-            server.should_exit = True
-            thread.join()
+        with lent_app(daemon.behind(), daemon.options()) as app:
+            server = uvicorn.Server(uvicorn.Config(app, log_config=None, lifespan="off"))
+            thread = threading.Thread(target=server.run, args=([listener],))
+            thread.start()
+            try:
+                yield daemon
+            finally:
+                server.should_exit = True
+                thread.join()

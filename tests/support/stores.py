@@ -8,14 +8,14 @@ import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
-from functools import cache, cached_property
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import httpx
 from declared import undeclared
-from fastapi import FastAPI
 from postgres_server import PostgresServer, find_programs
+from shared_apps import ADMIN_TOKEN, SharedApp, can_share, shared_app
 
 from pdmuxd.controlplane.admin_app import build_admin_app
 from pdmuxd.controlplane.database.opening import open_database, upgrade
@@ -25,7 +25,6 @@ from pdmuxd.controlplane.services.control_plane import ControlPlane
 from pdmuxd.controlplane.tenants.credentials import digest
 from pdmuxd.engine.core.slo import Slo
 
-ADMIN_TOKEN = "the-admin-token"
 START = datetime(2026, 1, 31, 12, 0, tzinfo=UTC)
 SLO_BODY = {
     "ttft_fixed_ms": 500.0,
@@ -89,39 +88,10 @@ def opened(url: str, clock: Callable[[], datetime] | None = None) -> Iterator[Co
         engine.dispose()
 
 
-class _Current:
-    """Stands for what `get` returns at the time, in an application that outlives it."""
-
-    def __init__(self, get: Callable[[], Any]) -> None:
-        self._get = get
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._get(), name)
-
-
-class _CurrentControlPlane(_Current):
-    """Its services as well: routes keep them."""
-
-    def __getattr__(self, name: str) -> Any:
-        current = self._get()
-        if name in vars(current) or isinstance(getattr(type(current), name, None), cached_property):
-            return _Current(lambda: getattr(self._get(), name))
-        return super().__getattr__(name)
-
-
-_current: list[AdminCalls] = []
-"""The one that calls now."""
-
-
 @cache
-def _common_app() -> FastAPI:
-    """One for all tests that need nothing else: to build one takes far longer than most of them."""
-    control_plane: Any = _CurrentControlPlane(lambda: _current[0].control_plane)
-    return build_admin_app(
-        control_plane,
-        engine_status=lambda: _current[0].status,
-        admin_token_sha256=digest(ADMIN_TOKEN),
-    )
+def _document() -> dict[str, Any]:
+    """The OpenAPI document, which no option changes."""
+    return SharedApp(frozenset()).app.openapi()
 
 
 class AdminCalls:
@@ -130,27 +100,25 @@ class AdminCalls:
     def __init__(self, control_plane: ControlPlane, **options: Any) -> None:
         self.status: EngineStatus = NO_ENGINE
         self.control_plane = control_plane
-        _current[:] = [self]
-        self.app = _common_app() if not options else self._own_app(options)
-
-    def _own_app(self, options: dict[str, Any]) -> FastAPI:
-        return build_admin_app(
-            self.control_plane,
-            engine_status=lambda: self.status,
-            admin_token_sha256=digest(ADMIN_TOKEN),
-            **options,
-        )
+        behind = {"control_plane": control_plane, "engine_status": lambda: self.status}
+        self._given = behind | options
+        self._shared = shared_app(behind, options) if can_share(options) else None
+        if self._shared is not None:
+            self.app = self._shared.app
+        else:
+            self.app = build_admin_app(admin_token_sha256=digest(ADMIN_TOKEN), **self._given)
 
     async def __call__(
         self, method: str, path: str, *, token: str | None = ADMIN_TOKEN, **options: Any
     ) -> httpx.Response:
         headers = {} if token is None else {"Authorization": f"Bearer {token}"}
         headers.update(options.pop("headers", {}))
-        _current[:] = [self]
+        if self._shared is not None:
+            self._shared.given = self._given
         # As under uvicorn, an application that fails has answered before.
         transport = httpx.ASGITransport(self.app, raise_app_exceptions=False)
         async with httpx.AsyncClient(transport=transport, base_url="http://admin") as client:
             answer = await client.request(method, path, headers=headers, **options)
-        document = _common_app().openapi()
+        document = _document()
         assert undeclared(document, method, answer.request.url.path, answer.status_code) is None
         return answer
