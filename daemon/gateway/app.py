@@ -274,7 +274,7 @@ class Gateway:
             )
         if not self._forwarder.times.wait_s:
             self._slot.serving()
-        if route.kind in (Kind.MODELS, Kind.MODEL):
+        if route.kind in (Kind.MODELS, Kind.MODEL, Kind.TOKENIZER):
             await self._tell_models(call, scope, route, tenant)
             return
         if route.kind in TOKENIZING:
@@ -347,7 +347,7 @@ class Gateway:
             )
 
     async def _tell_models(self, call: Call, scope: Scope, route: Route, tenant: TenantRecord) -> None:
-        """Raises: RequestError 404 for an unknown one, 503 while no engine serves."""
+        """The models, one, or the tokenizer. Raises: RequestError 404 for none, 503 if no engine serves."""
         upstream = self._slot.serving()
         name = self._slot.model_of(tenant, model_of(scope["path"])) if route.kind is Kind.MODEL else None
         check_model(name, upstream.models)

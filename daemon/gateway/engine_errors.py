@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 import msgspec
 
 from pdmuxd.daemon.gateway.contract.tables import SAMPLING_PARAMS, TABLES
-from pdmuxd.daemon.gateway.routes import ROUTES, Kind
+from pdmuxd.daemon.gateway.routes import ROUTES, TOKENIZER_FILE, Kind
 from pdmuxd.engine.core.errors import RequestError
 
 _MOST_BYTES = 64 * 1024
@@ -81,6 +81,9 @@ def engine_error(status: int, body: bytes, path: str) -> RequestError:
         )
     if status >= 500 and not _GRAMMAR.search(message):
         return RequestError(message, status=status, code="engine_error", param=param)
+    if status == 404 and path == TOKENIZER_FILE:
+        why = "only the emulated engine gives its tokenizer away; a real model's is in the model's folder"
+        return RequestError(why, status=404, code="not_supported")
     if status == 404:
         return RequestError(message, status=404, code="not_found", param=param)
     return RequestError(message, status=400, code="invalid_value", param=param or _field_of(message, path))

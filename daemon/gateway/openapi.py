@@ -64,9 +64,9 @@ def statuses_of(route: Route) -> frozenset[int]:
         found |= _WITH_A_KEY
     if route.kind in TABLES:
         found |= _WITH_A_BODY
-    if route.kind in TABLES or route.kind in _IN_BOTH:
+    if route.kind in TABLES or route.kind in _IN_BOTH or route.kind is Kind.TOKENIZER:
         found |= _FROM_THE_ENGINE
-    if route.kind in (Kind.MODEL, Kind.LOAD_METRICS):
+    if route.kind in (Kind.MODEL, Kind.LOAD_METRICS, Kind.TOKENIZER):
         found |= {404}
     return found
 

@@ -32,6 +32,8 @@ def bound_output(kind: Kind, fields: dict[str, Raw], most: int | None) -> int | 
     Where `most` is given and the body names no number, it is written into `fields`, which were checked.
     Raises: RequestError 400 if the body names more than `most`.
     """
+    if kind is Kind.SCORE:
+        return 1  # it is read where the next token would be chosen
     if kind is not Kind.GENERATE:
         return _bound(fields, _FIELDS[kind], most, prefix="")
     value = bytes(fields.get(_SAMPLING_PARAMS, Raw(b"null")))

@@ -57,7 +57,9 @@ _PROMPTS = {
     Kind.GENERATE: ("text", "input_ids"),
     Kind.RESPONSES: ("input",),
     Kind.MESSAGES: ("messages",),
+    Kind.SCORE: ("items",),
 }
+_TAGGED = frozenset({Kind.RESPONSES, Kind.MESSAGES, Kind.SCORE})
 _REFUSED = {kind: {**REFUSED, **REFUSED_ON.get(kind, {})} for kind in _PROMPTS}
 
 
@@ -110,7 +112,7 @@ def rewrite(
     Targets of its own are added too, under the names of `engine/link/request_tag.py`. Without a
     `cache_namespace` it shares the cache with nobody. With `takes_tokens` the scheduler is asked for the
     tokens, if the answer is plain text. `max_output_tokens` is what an answer may have at most. `model_of` is
-    the model that a name stands for. Bodies of two APIs have no field for all this: it goes in a header.
+    the model that a name stands for. Bodies of some APIs have no field for all this: it goes in a header.
     Raises: RequestError (400) naming the field that is missing, wrong or more than is allowed.
     """
     check_values(body, bounds)
@@ -127,7 +129,7 @@ def rewrite(
     own: dict[str, str | float] = {TENANT_PARAM: tenant, **targets}
     own_fields: dict[str, object] = {}
     headers = None
-    if kind in (Kind.RESPONSES, Kind.MESSAGES):
+    if kind in _TAGGED:
         takes_tokens = False
         if kind is Kind.RESPONSES:
             # Whoever knows an id could read another tenant's answer.
@@ -197,6 +199,9 @@ def _count_outputs(kind: Kind, fields: Object, prompt: Raw, bounds: RequestBound
         return outputs, max(counts, default=1)
     choices = _choices(fields)
     outputs = count_outputs(prompts, choices)
+    if kind is Kind.SCORE:
+        check_outputs(outputs, bounds, param="items")
+        return outputs, 1
     asked_by = "prompt" if prompts > 1 else "best_of" if "best_of" in fields else "n"
     check_outputs(outputs, bounds, param=asked_by)
     return outputs, choices

@@ -22,6 +22,8 @@ class Kind(StrEnum):
     """One model of that list."""
     ABOUT = "about"
     """Answered here, with a key: the node and its load."""
+    TOKENIZER = "tokenizer"
+    """The emulated engine's tokenizer as a file, passed on."""
     DOCUMENT = "document"
     """The data plane in OpenAPI, answered here with a key."""
     LOAD_METRICS = "load_metrics"
@@ -33,6 +35,8 @@ class Kind(StrEnum):
     """OpenAI's Responses API."""
     MESSAGES = "messages"
     """Anthropic's Messages API."""
+    SCORE = "score"
+    """SGLang's own: how likely given tokens are behind each of several texts."""
     COUNT_TOKENS = "count_tokens"
     """How many tokens a request of that API would have."""
     TOKENIZE = "tokenize"
@@ -47,6 +51,7 @@ OPERATIONS = {
     Kind.GENERATE: "text_completion",
     Kind.RESPONSES: "chat",
     Kind.MESSAGES: "chat",
+    Kind.SCORE: "text_completion",
 }
 """Kinds of calls that ask the model, with OpenTelemetry's name of each (semantic conventions)."""
 
@@ -72,12 +77,15 @@ COUNT_TOKENS = "/v1/messages/count_tokens"
 TOKENIZING = frozenset({Kind.COUNT_TOKENS, Kind.TOKENIZE, Kind.DETOKENIZE})
 """Kinds of calls that the engine's tokenizer answers."""
 
+TOKENIZER_FILE = "/tokenizer.json"
+
 ROUTES = {
     route.path: route
     for route in (
         Route(path="/health", method="GET", kind=Kind.HEALTH),
         Route(path="/health_generate", method="GET", kind=Kind.HEALTH),
         Route(path="/v1/models", method="GET", kind=Kind.MODELS),
+        Route(path=TOKENIZER_FILE, method="GET", kind=Kind.TOKENIZER),
         *(Route(path=path, method="GET", kind=Kind.ABOUT) for path in (*SERVER_INFO, *MODEL_INFO, LOADS)),
         Route(path=LOAD_METRICS, method="GET", kind=Kind.LOAD_METRICS),
         Route(path="/openapi.json", method="GET", kind=Kind.DOCUMENT),
@@ -86,6 +94,7 @@ ROUTES = {
         Route(path="/generate", method="POST", kind=Kind.GENERATE),
         Route(path="/v1/responses", method="POST", kind=Kind.RESPONSES, dialect=dialects.RESPONSES),
         Route(path="/v1/messages", method="POST", kind=Kind.MESSAGES, dialect=dialects.ANTHROPIC),
+        Route(path="/v1/score", method="POST", kind=Kind.SCORE),
         Route(path=COUNT_TOKENS, method="POST", kind=Kind.COUNT_TOKENS, dialect=dialects.ANTHROPIC),
         Route(path="/tokenize", method="POST", kind=Kind.TOKENIZE),
         Route(path="/detokenize", method="POST", kind=Kind.DETOKENIZE),
@@ -102,14 +111,10 @@ NOT_SUPPORTED = {
 }
 """Paths that the engine has and that are not served here, with the reason."""
 _EMBEDS = "the model here generates text and has no embeddings; engines of embedding models are not served"
-_SCORES = (
-    "the model here generates text and ranks nothing; /generate with max_new_tokens 0, return_logprob and "
-    "token_ids_logprob has the probabilities of given tokens"
-)
+_SCORES = "the model here generates text and ranks nothing; /v1/score has the probabilities of given tokens"
 OTHER_MODELS = {
     "/v1/embeddings": _EMBEDS,
     "/encode": _EMBEDS,
-    "/v1/score": _SCORES,
     "/v1/rerank": _SCORES,
     "/rerank": _SCORES,
     "/v1/classify": _SCORES,

@@ -28,5 +28,5 @@ def test_the_paths_are_those_of_the_process() -> None:
     source = (SERVER / "app.py").read_text().replace("Route(MESSAGES", f'Route("{MESSAGES}"')
     served = {path.replace("{MESSAGES}", MESSAGES) for path in re.findall(r'Route\(f?"([^"]+)"', source)}
     assert len(served) > 10
-    named = re.findall(r"(?<=[` ])/[\w/{}:]+(?=`)", cells("| path | as in SGLang, and |"))
+    named = re.findall(r"(?<=[` ])/[\w/.{}:]+(?=`)", cells("| path | as in SGLang, and |"))
     assert set(named) == served

@@ -23,9 +23,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "support"))
 from conformity.differences import judge
 from conformity.run import all_cases, ask_all, differences, recorded, write
 from daemon_process import Daemon
-from sglang_processes import STRUCTURED, daemon_settings, environment
-
-from gpu_servers.model_folder import write_model_folder, write_weights
+from tiny_sglang import on_sglang
 
 VERSION = "from importlib.metadata import version; print(version('sglang'))"
 
@@ -39,17 +37,15 @@ def main() -> None:
     wanted = parser.parse_args()
     cases = [case for case in all_cases() if wanted.only in case.name]
     with tempfile.TemporaryDirectory() as name:
-        folder, settings, environ, engine = Path(name), ["log.level=warning"], {}, "emulated"
+        folder, given, engine = Path(name), {"settings": []}, "emulated"
         if wanted.python is not None:
-            model = write_weights(write_model_folder("tiny", folder / "tiny", torch_dtype="float32"))
-            settings += daemon_settings(wanted.python.absolute(), model, *STRUCTURED)
-            settings.append("engine.start_timeout_s=600")
-            environ = environment()
+            given = on_sglang(wanted.python.absolute(), folder)
             asked = [str(wanted.python), "-P", "-c", VERSION]
             engine = (
                 "sglang " + subprocess.run(asked, capture_output=True, text=True, check=True).stdout.strip()
             )
-        daemon = Daemon(folder, settings=settings, environ=environ, start_s=700)
+        given["settings"].append("log.level=warning")
+        daemon = Daemon(folder, **given)
         try:
             before, started_s = daemon.engine()["pid"], time.monotonic()
             shapes = ask_all(daemon, cases)

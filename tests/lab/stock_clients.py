@@ -1,6 +1,8 @@
 """Stock clients of other projects against a node on the emulated engine: what each can do, as a table.
 
-    python tests/lab stock-clients --folder FOLDER [--only NAME]...
+    python tests/lab stock-clients --folder FOLDER [--python PYTHON] [--only NAME]...
+
+With PYTHON, which has SGLang (`make install-sglang`), SGLang on the CPU answers; its weights are random.
 
 Clients' pins conflict with others', so they have environments of their own, made in FOLDER once with uv and
 the newest versions. Other languages' own HTTP clients are asked too where Debian's packages of them are
@@ -24,6 +26,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "support"))
 
 from clients.commands import COMMANDS, ask_all
 from daemon_process import Daemon
+from tiny_sglang import on_sglang
 
 CLIENTS = Path(__file__).parent / "clients"
 LANGUAGES = {
@@ -98,11 +101,13 @@ def main() -> None:
     known = [LIBRARIES, *LANGUAGES, *COMMANDS]
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--folder", type=Path, required=True, help="where the clients' environments are kept")
+    parser.add_argument("--python", type=Path, help="a Python with SGLang; without one, the emulated engine")
     parser.add_argument("--only", action="append", choices=known, help="these clients alone")
     wanted = parser.parse_args()
     failed = False
     with tempfile.TemporaryDirectory() as name:
-        daemon = Daemon(Path(name))
+        given = {} if wanted.python is None else on_sglang(wanted.python.absolute(), Path(name))
+        daemon = Daemon(Path(name), **given)
         try:
             print("| client | call | |\n|---|---|---|")
             for each in answers(daemon, wanted.folder.absolute(), wanted.only or known):

@@ -41,6 +41,7 @@ _BASES: Mapping[Kind, Mapping[str, Any]] = {
     Kind.GENERATE: {"text": "say something", "sampling_params": {"max_new_tokens": 3}},
     Kind.RESPONSES: {"input": "say something", "max_output_tokens": 16},
     Kind.MESSAGES: {"messages": _TURNS, "max_tokens": 3},
+    Kind.SCORE: {"query": "say", "items": ["something", "nothing"], "label_token_ids": [5, 6]},
     Kind.COUNT_TOKENS: {"messages": _TURNS},
     Kind.TOKENIZE: {"prompt": "say something"},
     Kind.DETOKENIZE: {"tokens": [5, 6]},
@@ -74,6 +75,7 @@ def _values(vocab: int, context: int) -> Mapping[str, tuple[Sequence[Any], Seque
     logprobs = ((0, 1, 20), (-1, 21, vocab, 100_000, INT64, 1.5, "1"))
     flags = dict.fromkeys(
         (
+            *("apply_softmax", "return_token_logprobs", "item_first"),
             *("no_stop_trim", "skip_special_tokens", "return_token_ids", "return_cached_tokens_details"),
             *("parallel_tool_calls", "separate_reasoning", "stream_reasoning", "return_prompt_token_ids"),
             *("return_meta_info", "echo", "return_text_in_logprobs", "spaces_between_special_tokens"),
@@ -180,6 +182,14 @@ def _of_path(kind: Kind, vocab: int, context: int) -> Mapping[str, tuple[Sequenc
         return {"prompt": (("x", ["x", "y"], ""), (5, [], {}, [5])), "messages": ((), (*turns, [], "x"))}
     if kind is Kind.DETOKENIZE:
         return {"tokens": (([5], [[5], [vocab - 1]]), (*ids, 5, "x", [], [[]], [[5], []], [1.5]))}
+    if kind is Kind.SCORE:
+        wrong = (*ids, [], [[]], [[5], []], {}, 5, [1.5])
+        return {
+            "query": (("x", "", None), (*ids, {}, 5, [1.5], [0] * context)),
+            "items": (("x", ["x", "y"]), (*([each] for each in ids), [5], "", ["x", ""], [], {}, 5, [[]])),
+            "label_token_ids": (([5], [[5], [vocab - 1]]), (*wrong[:5], {}, "x", [1.5], [0] * 21)),
+            "temperature": ((1, 1.0, None), (0, -1, "1", 1e39)),
+        }
     if kind is Kind.RESPONSES:
         item = {"role": "user", "content": [{"type": "input_image", "image_url": "http://127.0.0.1:9/x"}]}
         return {"input": (("x",), (5, [], [item]))}

@@ -15,6 +15,8 @@ _Text = Annotated[str, Meta(min_length=1)]
 """A tokenizer that adds nothing makes no token of an empty text, and SGLang's scheduler ends on that."""
 _TEXT = decoder(_Text)
 _TEXTS = decoder(Annotated[list[_Text], Meta(min_length=1)])
+_ANY_TEXT = decoder(str)
+_ITEMS = decoder(_Text | Annotated[list[_Text | list[int]], Meta(min_length=1)])
 _ANY_TEXTS = decoder(str | Annotated[list[str], Meta(min_length=1)])
 _NULL = b"null"
 
@@ -40,6 +42,24 @@ def ids_of_generate(param: str, value: Raw, limits: Limits) -> None:
     """Token ids, or several lists of them; null where the prompt is given as text."""
     if bytes(value) != _NULL:
         _checked_ids(param, value, limits, is_batch=_head(value).startswith(b"[["))
+
+
+def query_of_score(param: str, value: Raw, limits: Limits) -> None:
+    """What stands before each item: a text or token ids, either of which may be empty."""
+    if bytes(value) in (_NULL, b"[]"):
+        return
+    if _head(value).startswith(b"["):
+        _checked_ids(param, value, limits, is_batch=False)
+    else:
+        check_field(param, value, _ANY_TEXT)
+
+
+def items_of_score(param: str, value: Raw, limits: Limits) -> None:
+    """A text, or several; or several lists of token ids."""
+    head = _head(value)
+    if head.startswith(b"[") and not head.startswith((b"[[", b'["')):
+        check_field(param, value, _ITEMS)
+    count_prompts(param, value, limits)
 
 
 def ids_of_chat(param: str, value: Raw, limits: Limits) -> None:

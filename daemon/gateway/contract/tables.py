@@ -11,7 +11,14 @@ from collections.abc import Mapping
 from types import MappingProxyType
 
 from pdmuxd.daemon.gateway.contract import messages, values
-from pdmuxd.daemon.gateway.contract.prompts import ids_of_chat, ids_of_generate, prompt_of_completion, texts
+from pdmuxd.daemon.gateway.contract.prompts import (
+    ids_of_chat,
+    ids_of_generate,
+    items_of_score,
+    prompt_of_completion,
+    query_of_score,
+    texts,
+)
 from pdmuxd.daemon.gateway.contract.prompts import text_of_generate as text
 from pdmuxd.daemon.gateway.contract.sampling_params import checked_of_each
 from pdmuxd.daemon.gateway.contract.template_kwargs import template_kwargs
@@ -212,6 +219,17 @@ _TOKENIZE: Table = {
 }
 _DETOKENIZE: Table = {"model": NAME, "tokens": ids_of_generate, "skip_special_tokens": BOOL}
 
+_SCORE: Table = {
+    "model": NAME,
+    "query": query_of_score,
+    "items": items_of_score,
+    "label_token_ids": values.labels,
+    "apply_softmax": BOOL,
+    "temperature": positive(values.FLOAT32_MAX),
+    "return_token_logprobs": BOOL,
+    "item_first": BOOL,
+}
+
 TABLES: Mapping[Kind, Table] = MappingProxyType(
     {
         Kind.CHAT: _CHAT,
@@ -219,6 +237,7 @@ TABLES: Mapping[Kind, Table] = MappingProxyType(
         Kind.GENERATE: _GENERATE,
         Kind.RESPONSES: _RESPONSES,
         Kind.MESSAGES: _MESSAGES,
+        Kind.SCORE: _SCORE,
         Kind.COUNT_TOKENS: _COUNT,
         Kind.TOKENIZE: _TOKENIZE,
         Kind.DETOKENIZE: _DETOKENIZE,
@@ -231,11 +250,22 @@ REQUIRED: Mapping[Kind, tuple[str, ...]] = MappingProxyType(
         Kind.GENERATE: (),
         Kind.RESPONSES: ("model", "input"),
         Kind.MESSAGES: ("model", "max_tokens", "messages"),
+        Kind.SCORE: ("model", "items", "label_token_ids"),
         Kind.COUNT_TOKENS: ("model", "messages"),
         Kind.TOKENIZE: (),
         Kind.DETOKENIZE: ("tokens",),
     }
 )
+_NO_VECTORS = "a query and its items are text or token ids"
 REFUSED_ON: Mapping[Kind, Mapping[str, str]] = MappingProxyType(
-    {Kind.RESPONSES: {"prompt": "prompts are not stored; send the whole conversation as `input`"}}
+    {
+        Kind.RESPONSES: {"prompt": "prompts are not stored; send the whole conversation as `input`"},
+        Kind.SCORE: {
+            "embed_override_token_id": _NO_VECTORS,
+            "query_embed_overrides": _NO_VECTORS,
+            "item_embed_overrides": _NO_VECTORS,
+            "return_pooled_hidden_states": "hidden states are not told",
+            "score_extraction_token": "scores are read behind the last token of each item",
+        },
+    }
 )

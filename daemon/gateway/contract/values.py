@@ -18,7 +18,7 @@ Check = Callable[[str, Raw, Limits], None]
 Object = dict[str, Raw]
 
 INT32_MAX = 2**31 - 1
-_FLOAT32_MAX = 3.4e38
+FLOAT32_MAX = 3.4e38
 """The engine computes in 32 bits: what is larger is infinite there."""
 MAX_BIAS = 100.0
 """OpenAI's range of a logit bias is -100 to 100, and 100 already means always."""
@@ -39,7 +39,7 @@ def of_type(type_: Any) -> Check:  # noqa: ANN401 - a type expression
     return check
 
 
-def number(least: float, most: float = _FLOAT32_MAX) -> Check:
+def number(least: float, most: float = FLOAT32_MAX) -> Check:
     """A number, or null."""
     return of_type(Annotated[float, Meta(ge=least, le=most)] | None)
 
@@ -150,11 +150,16 @@ def stop_ids(param: str, value: Raw, limits: Limits) -> None:
         raise refuse_value(param, f"at most {limits.bounds.max_stops} token ids (data.max_stops)")
 
 
-def logprob_ids(param: str, value: Raw, limits: Limits) -> None:
+def logprob_ids(param: str, value: Raw, limits: Limits, *, may_be_none: bool = True) -> None:
     """Tokens whose log probabilities are told: of one prompt, or of each of a batch."""
     is_batch = bytes(memoryview(value)[1:65]).lstrip().startswith(b"[")
-    given = read_ids(param, value, limits, depth=2 if is_batch else 1, may_be_none=True) or ()
+    given = read_ids(param, value, limits, depth=2 if is_batch else 1, may_be_none=may_be_none) or ()
     _check_logprobs(param, map(len, given) if is_batch else (len(given),), limits)
+
+
+def labels(param: str, value: Raw, limits: Limits) -> None:
+    """The same where the answer consists of them."""
+    logprob_ids(param, value, limits, may_be_none=False)
 
 
 def bias(param: str, value: Raw, limits: Limits) -> None:

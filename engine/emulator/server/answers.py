@@ -23,8 +23,15 @@ MAX_BEHIND_BYTES = 64 * 1024
 """Bytes of texts that a reader of /generate may be sent at once after it fell behind."""
 
 
-class Answer(Protocol):
-    """One response. `index` is the position of an output among the call's prompts."""
+class WholeBody(Protocol):
+    """A response without streaming."""
+
+    def whole(self, outputs: Sequence[Output]) -> bytes:
+        """The body of an answer."""
+
+
+class Answer(WholeBody, Protocol):
+    """One response, streamed or not. `index` is the position of an output among the call's prompts."""
 
     def tokens(self, index: int, output: Output, first: int, stop: int) -> bytes:
         """Events of the tokens from `first` up to `stop`."""
@@ -37,9 +44,6 @@ class Answer(Protocol):
 
     def closing(self, outputs: Sequence[Output]) -> bytes:
         """What follows when all outputs have ended."""
-
-    def whole(self, outputs: Sequence[Output]) -> bytes:
-        """The body of an answer without streaming."""
 
 
 class GenerateAnswer:

@@ -32,7 +32,7 @@ from pdmuxd.engine.emulator.server.bodies import (
     decode,
 )
 from pdmuxd.engine.emulator.server.calls import chat_call, completion_call, generate_call, tokens_of
-from pdmuxd.engine.emulator.server.delivery import Inbox
+from pdmuxd.engine.emulator.server.delivery import Inbox, Output
 from pdmuxd.engine.emulator.server.driver import WallClockDriver
 from pdmuxd.engine.emulator.server.messages_api import (
     CountBody,
@@ -47,8 +47,10 @@ from pdmuxd.engine.emulator.server.refusals import MESSAGES, error_response, han
 from pdmuxd.engine.emulator.server.responses import EventStream, WholeAnswer
 from pdmuxd.engine.emulator.server.responses_answer import ResponsesAnswer
 from pdmuxd.engine.emulator.server.responses_api import ResponsesBody, responses_call
+from pdmuxd.engine.emulator.server.scores import ScoreAnswer, ScoreBody, score_call
 from pdmuxd.engine.emulator.server.tags import tag_of
 from pdmuxd.engine.emulator.server.tokenizer import token_ids
+from pdmuxd.engine.emulator.server.tokenizer_file import tokenizer_file
 
 MAX_BODY_BYTES = 64 * 2**20
 """The gateway's own limit is lower; this one only keeps a stray client from filling the memory."""
@@ -96,9 +98,11 @@ class _Endpoints:
             Route("/v1/completions", self.completions, methods=["POST"]),
             Route("/generate", self.generate, methods=["POST", "PUT"]),
             Route("/v1/responses", self.responses, methods=["POST"]),
+            Route("/v1/score", self.score, methods=["POST"]),
             Route(MESSAGES, self.messages, methods=["POST"]),
             Route(f"{MESSAGES}/count_tokens", self.count_tokens, methods=["POST"]),
             Route("/tokenize", self.tokenize, methods=["POST"]),
+            Route("/tokenizer.json", self.tokenizer_file),
             Route("/v1/models", self.models),
             Route("/v1/models/{model:path}", self.one_model),
             Route("/health", self.health),
@@ -140,6 +144,18 @@ class _Endpoints:
         response_id = _id(work.call.rid)
         return self._respond(work, response_id, MessagesAnswer(work.call, response_id, self._model))
 
+    async def score(self, request: Request) -> Response:
+        """POST /v1/score."""
+        bodies: list[ScoreBody] = []
+
+        def call_of(body: ScoreBody) -> Call:
+            bodies.append(body)
+            return score_call(body, tag=tag_of(request))
+
+        work = await self._prepare(request, ScoreBody, call_of)
+        inbox, outputs = self._submit(work, _id(work.call.rid))
+        return WholeAnswer(self._driver, inbox, outputs, ScoreAnswer(bodies[0], self._model))
+
     async def count_tokens(self, request: Request) -> Response:
         """POST /v1/messages/count_tokens."""
         body = decode(await _read(request), CountBody)
@@ -161,6 +177,11 @@ class _Endpoints:
                 "max_model_len": model.max_context_tokens,
             }
         )
+
+    async def tokenizer_file(self, _: Request) -> Response:
+        """GET /tokenizer.json."""
+        vocab = self._driver.engine.profile.model.vocab
+        return Response(await asyncio.to_thread(tokenizer_file, vocab), media_type="application/json")
 
     async def models(self, _: Request) -> Response:
         """GET /v1/models."""
@@ -237,6 +258,11 @@ class _Endpoints:
         return _Work(call=call, plans=plans)
 
     def _respond(self, work: _Work, response_id: str, answer: Answer) -> Response:
+        inbox, outputs = self._submit(work, response_id)
+        response = EventStream if work.call.stream else WholeAnswer
+        return response(self._driver, inbox, outputs, answer)
+
+    def _submit(self, work: _Work, response_id: str) -> tuple[Inbox, Sequence[Output]]:
         call, plans = work.call, work.plans
         several = len(plans) > 1
         ids = [f"{response_id}_{i}" if several else response_id for i in range(len(plans))]
@@ -245,8 +271,7 @@ class _Endpoints:
         outputs = self._driver.submit(
             ids, plans, tenant=call.tenant, inbox=inbox, targets=call.targets, direct_tokens=direct
         )
-        response = EventStream if call.stream else WholeAnswer
-        return response(self._driver, inbox, outputs, answer)
+        return inbox, outputs
 
 
 async def _read(request: Request) -> bytes:

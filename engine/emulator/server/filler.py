@@ -30,16 +30,21 @@ _SENTENCES = (
 _BOOK_SENTENCES = 2048
 
 
+def words() -> list[str]:
+    """All words of the book, in lower case."""
+    return [word for kind in _WORDS.values() for word in kind.split()]
+
+
 def _write_book() -> tuple[tuple[bytes, ...], tuple[int, ...]]:
     """The book's tokens, and where its sentences start."""
-    words = {kind: words.split() for kind, words in _WORDS.items()}
+    by_kind = {kind: told.split() for kind, told in _WORDS.items()}
     tokens: list[bytes] = []
     starts: list[int] = []
     for number in range(_BOOK_SENTENCES):
         starts.append(len(tokens))
         form = _SENTENCES[_chance(number, 0) % len(_SENTENCES)].split()
         for place, kind in enumerate(form, start=1):
-            choices = words.get(kind)
+            choices = by_kind.get(kind)
             if choices is None:
                 tokens.append(kind.encode())
                 continue

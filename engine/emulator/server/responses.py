@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Sequence
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from pdmuxd.engine.emulator.server.answers import DONE, Answer
+from pdmuxd.engine.emulator.server.answers import DONE, Answer, WholeBody
 from pdmuxd.engine.emulator.server.delivery import Inbox, Output
 from pdmuxd.engine.emulator.server.driver import WallClockDriver
 from pdmuxd.engine.emulator.server.refusals import error_event, error_response
@@ -20,14 +20,11 @@ _EVENT_STREAM = [(b"content-type", b"text/event-stream; charset=utf-8"), (b"cach
 class _WaitingResponse(Response):
     """A context that aborts all unfinished requests when it is left, whatever the cause."""
 
-    def __init__(
-        self, driver: WallClockDriver, inbox: Inbox, outputs: Sequence[Output], answer: Answer
-    ) -> None:
+    def __init__(self, driver: WallClockDriver, inbox: Inbox, outputs: Sequence[Output]) -> None:
         super().__init__()
         self._driver = driver
         self._inbox = inbox
         self._outputs = outputs
-        self._answer = answer
         self._path = ""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -48,6 +45,12 @@ class _WaitingResponse(Response):
 
 class EventStream(_WaitingResponse):
     """Server-sent events, sent as the engine produces tokens."""
+
+    def __init__(
+        self, driver: WallClockDriver, inbox: Inbox, outputs: Sequence[Output], answer: Answer
+    ) -> None:
+        super().__init__(driver, inbox, outputs)
+        self._answer = answer
 
     async def respond(self, scope: Scope, receive: Receive, send: Send) -> None:  # noqa: ARG002
         """Send what there is, wait for more, until all outputs have ended."""
@@ -97,6 +100,12 @@ class EventStream(_WaitingResponse):
 
 class WholeAnswer(_WaitingResponse):
     """One JSON body, sent when all outputs have ended."""
+
+    def __init__(
+        self, driver: WallClockDriver, inbox: Inbox, outputs: Sequence[Output], answer: WholeBody
+    ) -> None:
+        super().__init__(driver, inbox, outputs)
+        self._answer = answer
 
     async def respond(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Wait for the end, and answer."""

@@ -19,7 +19,8 @@ LONGEST_PIECE = 8
 MAX_TOKEN_ID = 2**31 - 1
 KEY_BYTES = 8
 
-_PIECE = re.compile(r" ?[0-9A-Za-z]{1,5}| ?[!-/:-@\[-`{-~]{1,3}|\s{1,8}|.", re.DOTALL)
+PIECE = r" ?[0-9A-Za-z]{1,5}| ?[!-/:-@\[-`{-~]{1,3}|\s{1,8}|."
+_PIECE = re.compile(PIECE, re.DOTALL)
 _REMEMBERED_PIECES = 200_000
 _SLICE_CHARS = 8192
 

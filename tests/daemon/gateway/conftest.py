@@ -64,6 +64,11 @@ class ScriptedEngine:
     async def one_model(self, request):
         return web.json_response({"id": request.match_info["model"], "object": "model"})
 
+    async def tokenizer(self, request):
+        return web.Response(
+            status=self.status, body=b'{"detail":"Not Found"}', content_type="application/json"
+        )
+
     async def models(self, request):
         return web.Response(body=b'{"object":"list","data":[]}', content_type="application/json")
 
@@ -146,10 +151,11 @@ def directory(**limits):
 async def engine_server(engine):
     app = web.Application()
     app.router.add_get("/v1/models", engine.models)
+    app.router.add_get("/tokenizer.json", engine.tokenizer)
     app.router.add_get("/v1/models/{model:.+}", engine.one_model)
     app.router.add_post("/abort_request", engine.abort)
     asked = ("/v1/chat/completions", "/v1/completions", "/generate", "/v1/responses", "/v1/messages")
-    for path in (*asked, "/v1/messages/count_tokens", "/tokenize", "/detokenize"):
+    for path in (*asked, "/v1/score", "/v1/messages/count_tokens", "/tokenize", "/detokenize"):
         app.router.add_post(path, engine.generate)
     runner = web.AppRunner(app, handler_cancellation=True, shutdown_timeout=0.1)
     await runner.setup()

@@ -79,3 +79,17 @@ async def test_it_counts_among_the_requests_of_a_minute_and_not_among_tokens(set
     assert statuses == [200, 429]
     assert "requests_per_min" in said["error"]["message"]
     assert setup.gateway.admission.in_flight == 0
+
+
+@pytest.mark.parametrize("status", [200, 404])
+async def test_the_tokenizer_is_passed_on_or_it_is_said_where_it_is(setup, status):
+    setup.engine.status = status
+    url = setup.url + "/tokenizer.json"
+    async with setup.client.get(url) as answer:
+        assert answer.status == 401
+    async with setup.client.get(url, headers=AUTH) as answer:
+        said = await answer.json()
+    assert answer.status == status
+    if status == 404:
+        assert said["error"]["code"] == "not_supported"
+        assert "the model's folder" in said["error"]["message"]

@@ -89,9 +89,76 @@ def locust(node: Node) -> dict[str, Callable[[], object]]:
     return {"load": lambda: run(node, "locust", *words, "--host", node.daemon.data_url)}
 
 
+def tokenizer(node: Node) -> str:
+    """A folder with the tokenizer of the model: the emulated engine's is downloaded."""
+    answer = node.daemon.data("GET", "/tokenizer.json")
+    if answer.status_code == 200:
+        folder = node.folder / "tokenizer"
+        folder.mkdir()
+        (folder / "tokenizer.json").write_bytes(answer.content)
+        (folder / "tokenizer_config.json").write_text('{"tokenizer_class": "PreTrainedTokenizerFast"}')
+        return str(folder)
+    return str(node.daemon.data("GET", "/model_info").json()["model_path"])
+
+
+def aider(node: Node) -> dict[str, Callable[[], object]]:
+    """A coding agent: one turn, with its own edit format."""
+    words = ("--no-git", "--yes-always", "--no-show-model-warnings", "--no-check-update", "--map-tokens", "0")
+    api = ("--openai-api-base", node.v1, "--openai-api-key", node.daemon.key)
+    ask = ("--model", f"openai/{node.daemon.model}", "--message", "Say something.", "--analytics-disable")
+
+    def turn(*more: str) -> str:
+        said = run(node, "aider", *words, *api, *ask, *more, LITELLM_LOCAL_MODEL_COST_MAP="True")
+        if "Tokens:" not in said:
+            raise RuntimeError(said[-1500:])
+        return said
+
+    return {"streamed": turn, "whole": lambda: turn("--no-stream")}
+
+
+def guidellm(node: Node) -> dict[str, Callable[[], object]]:
+    """Six requests of synthetic prompts, two at a time."""
+    folder = tokenizer(node)
+
+    def load() -> str:
+        return run(
+            node,
+            *("guidellm", "run", "--disable-console-interactive"),
+            *("--backend", f"kind=openai_http,target={node.daemon.data_url},api_key={node.daemon.key}"),
+            *("--tokenizer", f"kind=hf_auto,model={folder}"),
+            *("--profile", "kind=concurrent,streams=2", "--constraint", "kind=max_requests,count=6"),
+            *("--data", "kind=synthetic_text,prompt_tokens=40,output_tokens=8"),
+            *("--output", "kind=json,path=report.json"),
+            HF_HUB_OFFLINE="1",
+        )
+
+    return {"load": load}
+
+
+def aiperf(node: Node) -> dict[str, Callable[[], object]]:
+    """Six streamed requests of synthetic prompts, two at a time."""
+    folder = tokenizer(node)
+    words = ("--request-count", "6", "--concurrency", "2", "--ui", "none", "--tokenizer", folder)
+    lengths = ("--prompt-input-tokens-mean", "40", "--prompt-output-tokens-mean", "8")
+
+    def load(*kind: str) -> str:
+        node_words = ("--url", node.daemon.data_url, "--api-key", node.daemon.key, "-m", node.daemon.model)
+        # With HF_HUB_OFFLINE it takes no tokenizer from a folder.
+        return run(node, "aiperf", "profile", *node_words, *kind, *words, *lengths)
+
+    return {
+        "chat, streamed": lambda: load("--endpoint-type", "chat", "--streaming"),
+        "completions": lambda: load("--endpoint-type", "completions"),
+        "messages, streamed": lambda: load("--endpoint-type", "messages", "--streaming"),
+    }
+
+
 COMMANDS: Mapping[str, tuple[tuple[str, ...], Callable[[Node], dict[str, Callable[[], object]]]]] = {
     "llm": (("llm",), llm),
     "locust": (("locust",), locust),
+    "aider-chat": (("aider-chat",), aider),
+    "guidellm": (("guidellm",), guidellm),
+    "aiperf": (("aiperf",), aiperf),
 }
 """By package: what to install, and the client's calls."""
 

@@ -10,7 +10,7 @@ MODEL = "{model}"
 """Stands in a body where the served model's name goes."""
 CHAT, TEXT, GENERATE = "/v1/chat/completions", "/v1/completions", "/generate"
 RESPONSES, MESSAGES, COUNT = "/v1/responses", "/v1/messages", "/v1/messages/count_tokens"
-TOKENIZE, DETOKENIZE, MODELS = "/tokenize", "/detokenize", "/v1/models"
+TOKENIZE, DETOKENIZE, MODELS, SCORE = "/tokenize", "/detokenize", "/v1/models", "/v1/score"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,11 +1,11 @@
-"""Requests of /v1/completions, /generate, /tokenize, /detokenize and of the models."""
+"""Requests of /v1/completions, /generate, /v1/score, /tokenize, /detokenize and of the models."""
 
 from __future__ import annotations
 
 import json
 from typing import Any
 
-from conformity.case import DETOKENIZE, GENERATE, MODEL, MODELS, TEXT, TOKENIZE, Case, cases_of
+from conformity.case import DETOKENIZE, GENERATE, MODEL, MODELS, SCORE, TEXT, TOKENIZE, Case, cases_of
 from conformity.chat import CITY, FORMAT, LONG, SAY, TOOL, USAGE
 
 PROMPT = "Say something."
@@ -127,6 +127,31 @@ DETOKENIZED: dict[str, dict[str, Any]] = {
     "a text": {"tokens": "x"},
 }
 
+SCORED: dict[str, dict[str, Any]] = {
+    "items": {},
+    "one item": {"items": " Bern"},
+    "token ids": {"query": [5, 6], "items": [[7], [8, 9]]},
+    "no query": {"query": ...},
+    "item first": {"item_first": True},
+    "softmax": {"apply_softmax": True, "temperature": 0.5},
+    "log probabilities": {"return_token_logprobs": True},
+    "labels of each": {"label_token_ids": [[5], [6, 7]]},
+    "twice the same label": {"label_token_ids": [5, 5]},
+    "too few labels": {"label_token_ids": [[5]]},
+    "temperature alone": {"temperature": 0.5},
+    "no labels": {"label_token_ids": ...},
+    "foreign label": {"label_token_ids": [99_999_999]},
+    "no items": {"items": []},
+    "pooled": {"return_pooled_hidden_states": True},
+    "unknown model": {"model": "no-such-model"},
+}
+SCORE_BASE: dict[str, Any] = {
+    "model": MODEL,
+    "query": "The capital is",
+    "items": [" Bern", " Rome"],
+    "label_token_ids": [5, 6],
+}
+
 
 def cases() -> list[Case]:
     """All of them."""
@@ -135,6 +160,7 @@ def cases() -> list[Case]:
         *cases_of("completion refused", TEXT, BASE, COMPLETIONS_REFUSED),
         *cases_of("generate", GENERATE, OWN, GENERATED),
         *cases_of("generate refused", GENERATE, OWN, GENERATED_REFUSED),
+        *cases_of("score", SCORE, SCORE_BASE, SCORED),
         *cases_of("tokenize", TOKENIZE, {"model": MODEL, "prompt": PROMPT}, TOKENIZED),
         *cases_of("detokenize", DETOKENIZE, {"model": MODEL, "tokens": [5, 6]}, DETOKENIZED),
         Case(name="models: list", path=MODELS, method="GET"),

@@ -10,10 +10,12 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tokenizers import Tokenizer
 
 from pdmuxd.engine.emulator.server import tokenizer
 from pdmuxd.engine.emulator.server.filler import passage
 from pdmuxd.engine.emulator.server.tokenizer import LONGEST_PIECE, block_keys, split, token_ids
+from pdmuxd.engine.emulator.server.tokenizer_file import tokenizer_file
 
 TEXT = st.text(max_size=300)
 
@@ -90,3 +92,21 @@ def test_the_filler_has_one_token_per_piece_when_tokenized(seed: int, tokens: in
 
 def test_the_filler_goes_on_when_it_is_longer_than_the_book() -> None:
     assert len(passage(3, 131_072)) == 131_072
+
+
+TEXTS = (
+    "The quick brown fox jumps over the lazy dog, surprisingly.",
+    "def f(x):\n    return x ** 2  # wahr? \u00e4\u00f6\u00fc \U0001f600 12345678\n\n\n",
+    " leading, trailing  and\t\tmuch        space ",
+    "Zw\u00f6lf Boxk\u00e4mpfer (1,000.50)!!! a_b-c",
+)
+
+
+@pytest.mark.parametrize("vocab_size", [32_000, 128_256])
+@pytest.mark.parametrize("text", TEXTS)
+def test_the_file_counts_as_the_emulator_does_also_when_its_text_is_sent(text, vocab_size):
+    library = Tokenizer.from_str(tokenizer_file(vocab_size).decode())
+    ids = library.encode(text).ids
+    assert len(ids) == len(token_ids(text))
+    assert max(ids) < vocab_size
+    assert len(token_ids(library.decode(ids))) == len(ids), "load tools make prompts of ids"
