@@ -38,10 +38,10 @@ def test_engine_targets_and_what_waits_are_shown_when_it_serves(pdmuxd, serving:
 def test_an_incident_is_told_with_its_cause_and_what_would_help(pdmuxd, serving: AdminDaemon) -> None:
     known = serving.telemetry
     for number in range(4):
-        known.on_refused("chat", "requests_per_min", request_id=f"r{number}", path="/", status=429)
+        known.on_refused("chat", "requests_per_min", request_id=f"q{number}", path="/", status=429)
     known.watch(known.clock())
     shown = " ".join(pdmuxd("status").out.split())
-    assert "INCIDENT chat misses availability since " in shown
+    assert "INCIDENT chat misses availability and TTFT since " in shown
     assert "likely cause: refused by its own limits (4 of 4 misses)" in shown
     assert "what would help: pdmuxd limit show chat" in shown
 
