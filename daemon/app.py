@@ -23,6 +23,7 @@ from pdmuxd.controlplane.telemetry.telemetry import TICK_S, Telemetry
 from pdmuxd.daemon.builders import build
 from pdmuxd.daemon.duties.delivery_check import start_measuring_delivery
 from pdmuxd.daemon.duties.kept_effects import start_keeping_effects
+from pdmuxd.daemon.duties.kept_forecasts import start_checking_forecasts
 from pdmuxd.daemon.duties.kept_history import start_keeping_history
 from pdmuxd.daemon.duties.last_used import start_noting_uses
 from pdmuxd.daemon.duties.own_health import start_watching_itself
@@ -243,6 +244,7 @@ async def _start(
     start_storing_use(stack, parts.use)
     start_capping(duties, parts.keepers.caps)
     start_keeping_effects(duties, parts.keepers.effects)
+    start_checking_forecasts(duties, parts.keepers.forecasts)
     start_measuring_delivery(duties, parts.keepers.delivery)
     start_forecasting(stack, parts.first_tokens, parts.telemetry, parts.predictors)
     parts.garbage.hold()

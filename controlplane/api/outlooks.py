@@ -10,7 +10,15 @@ from pydantic import BaseModel, Field
 from pdmuxd.controlplane.milliseconds import to_ms
 from pdmuxd.controlplane.outlook.assumed_load import Assumed, Source
 from pdmuxd.controlplane.outlook.queue_forecast import TenantForecast
-from pdmuxd.controlplane.outlook.slo_preview import Obstacle, Preview, SplitOutlook, TenantOutlook, Verdict
+from pdmuxd.controlplane.outlook.slo_preview import (
+    Expected,
+    Obstacle,
+    Preview,
+    SplitOutlook,
+    TenantOutlook,
+    Verdict,
+)
+from pdmuxd.controlplane.telemetry.forecast_record import Band
 from pdmuxd.controlplane.telemetry.recent import WINDOW_S
 
 
@@ -99,16 +107,37 @@ class OutlookMeasuredOut(BaseModel):
     tbt_attainment_ratio: float | None
 
 
+class BandOut(BaseModel):
+    """Where a share is likely to lie: by past forecasts' errors, and by how few requests there are."""
+
+    low_ratio: float = Field(examples=[0.962], description="Measured below this once in ten times.")
+    high_ratio: float = Field(description="Measured above this once in ten times.")
+
+    @classmethod
+    def of(cls, band: Band | None) -> Self | None:
+        """Convert."""
+        return None if band is None else cls(low_ratio=round(band.low, 6), high_ratio=round(band.high, 6))
+
+
 class TenantOutlookOut(BaseModel):
     """One tenant: measured, and predicted under the targets that hold and under the new ones."""
 
     tenant: str = Field(examples=["chat"])
     requests: int = Field(description="Of the last minutes.")
     attainment_ratio: float = Field(description="What it is promised.")
-    measured: OutlookMeasuredOut | None
+    measured: OutlookMeasuredOut | None = Field(description="Over five minutes, as `/attainment` tells it.")
     before: TenantFiguresOut | None
     after: TenantFiguresOut | None
     kept: bool | None = Field(description="Whether it is predicted to get that; null without traffic.")
+    expected: Expected | None = Field(
+        description="`kept` or `missed` if the whole band says so, else `at_risk`; null without traffic."
+    )
+    ttft_band: BandOut | None = Field(description="Where TTFT's share is likely to be measured then.")
+    tbt_band: BandOut | None = Field(description="The same of TBT.")
+    ttft_delivery_ms: float = Field(
+        description="What delivery adds to first tokens, for the share that is promised; it is in `after`."
+    )
+    gap_delivery_ms: float = Field(description="The same of gaps between tokens.")
 
     @classmethod
     def of(cls, tenant: TenantOutlook) -> Self:
@@ -127,6 +156,11 @@ class TenantOutlookOut(BaseModel):
             before=TenantFiguresOut.of(tenant.before),
             after=TenantFiguresOut.of(tenant.after),
             kept=tenant.is_kept,
+            expected=tenant.expected,
+            ttft_band=BandOut.of(tenant.ttft_band),
+            tbt_band=BandOut.of(tenant.tbt_band),
+            ttft_delivery_ms=to_ms(round(tenant.ttft_delivery_s, 5)),
+            gap_delivery_ms=to_ms(round(tenant.gap_delivery_s, 5)),
         )
 
 
@@ -148,11 +182,15 @@ class OutlookOut(BaseModel):
 
     verdict: Verdict = Field(
         description="`infeasible` is refused unless forced. `at_risk`: this tenant's promise, or another's "
-        "that is kept now, is predicted to be broken. `unknown`: no engine can be asked."
+        "that is kept now, is predicted to be broken, or its band reaches below it. `unknown`: no engine can "
+        "be asked."
     )
     text: str = Field(examples=["chat is predicted to keep its targets: TTFT 99.8%, TBT 100.0% in time"])
     window_ms: float
     requests: int = Field(description="Of the last minutes, that the prediction is made of.")
+    checked: int = Field(
+        description="Shares of past forecasts that were compared with what was measured, for the bands."
+    )
     policy: str | None = Field(description="In force; the one that was asked.", examples=["auto"])
     predictors: str | None
     before: UnderTargetsOut
@@ -169,6 +207,7 @@ class OutlookOut(BaseModel):
             text=preview.text,
             window_ms=to_ms(WINDOW_S),
             requests=preview.requests,
+            checked=preview.checked,
             policy=preview.policy,
             predictors=preview.predictors,
             before=_under(preview.before, preview.binding_before, preview.prefill_busy_before),

@@ -14,9 +14,9 @@ from pdmuxd.controlplane.outlook.slo_preview import (
     Preview,
     TenantOutlook,
     Verdict,
-    measured,
     obstacles_of,
     split_outlook,
+    tenant_outlook,
     usual_and_busy,
     waiting_requests,
 )
@@ -51,16 +51,11 @@ def preview_edits(edits: Mapping[str, Edit], telemetry: Telemetry, predictors: P
     wanted = {name: edits[name].wanted if name in edits else slo for name, slo in held.items()}
     usual, busy = usual_and_busy(telemetry)
     recent = Recent.of((*requests, *waiting_requests(telemetry, requests, now_s)), samples)
-    before, after = forecast(recent, held, asked), forecast(recent, wanted, asked)
+    delays = telemetry.delays.all(now_s)
+    before, after = (forecast(recent, targets, asked, delays) for targets in (held, wanted))
     obstacles = _obstacles(edits, asked, usual, after, requests)
     tenants = tuple(
-        TenantOutlook(
-            tenant=name,
-            slo=wanted[name],
-            measured=measured(requests, name),
-            before=before.tenants.get(name),
-            after=after.tenants.get(name),
-        )
+        tenant_outlook(name, wanted[name], telemetry, before, after, delays, has_traffic=True)
         for name, _ in traffic.most_common(MOST_TENANTS)
         if name in wanted
     )
@@ -73,6 +68,7 @@ def preview_edits(edits: Mapping[str, Edit], telemetry: Telemetry, predictors: P
         policy=asked.policy.name,
         predictors=asked.predictors,
         requests=len(recent.requests),
+        checked=len(telemetry.forecasts.checked()),
         before=tuple(split_outlook(asked, _strictest_s(held), load) for load in loads),
         after=tuple(split_outlook(asked, _strictest_s(wanted), load) for load in loads),
         binding_before=before.binding,

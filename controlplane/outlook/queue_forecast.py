@@ -16,6 +16,7 @@ from dataclasses import dataclass, replace
 
 from pdmuxd.controlplane.outlook.assumed_load import Assumed
 from pdmuxd.controlplane.outlook.what_if import Questions
+from pdmuxd.controlplane.telemetry.delivery_delays import Delay, delay_of
 from pdmuxd.controlplane.telemetry.recent import P50, EndedRequest, LoadSample
 from pdmuxd.engine.core.policies.base import AnyPolicy
 from pdmuxd.engine.core.policies.fusedsteps import LARGE_CHUNK_TOKENS
@@ -110,9 +111,18 @@ class Recent:
         return cls(requests=tuple(newest), moments=moments)
 
 
-def forecast(recent: Recent, targets: Mapping[str, Slo], questions: Questions) -> Forecast:
-    """What `targets` would have given; requests of tenants that have none are served and not judged."""
-    device = _Device(recent, targets, questions)
+def forecast(
+    recent: Recent,
+    targets: Mapping[str, Slo],
+    questions: Questions,
+    delays: dict[str, Delay] | None = None,
+) -> Forecast:
+    """What `targets` would have given; requests of tenants that have none are served and not judged.
+
+    `delays` is what delivery adds to the device, by tenant; without it tokens come as they are made.
+    """
+    delays = {} if delays is None else delays
+    device = _Device(recent, targets, questions, delays)
     ttft_s, prefill_s, time_s = _served(recent.requests, targets, device)
     by_tenant: dict[str, list[tuple[float, int]]] = {}
     for request, first_s in zip(recent.requests, ttft_s, strict=True):
@@ -120,7 +130,7 @@ def forecast(recent: Recent, targets: Mapping[str, Slo], questions: Questions) -
     made = Forecast(tenants={}, prefill_s=prefill_s, time_s=time_s, binding=device.binding())
     tbt = device.tbt_attainment(made.prefill_busy_ratio)
     found = {
-        name: _tenant(times, targets[name], tbt.get(name))
+        name: _tenant(times, targets[name], tbt.get(name), delay_of(delays, name))
         for name, times in by_tenant.items()
         if name in targets
     }
@@ -135,12 +145,13 @@ def is_kept(found: TenantForecast | None, slo: Slo) -> bool | None:
     return min(shares) >= slo.attainment_ratio if shares else None
 
 
-def _tenant(times: Sequence[tuple[float, int]], slo: Slo, tbt: float | None) -> TenantForecast:
-    met = sum(first_s <= slo.ttft_target_s(new_tokens) for first_s, new_tokens in times)
+def _tenant(times: Sequence[tuple[float, int]], slo: Slo, tbt: float | None, delay: Delay) -> TenantForecast:
+    met = sum(delay.ttft_met(slo.ttft_target_s(new_tokens) - first_s) for first_s, new_tokens in times)
+    usual_s = delay.ttft_within_s(P50)
     return TenantForecast(
         requests=len(times),
-        ttft_p50_s=nearest_rank((first_s for first_s, _ in times), P50),
-        ttft_p99_s=nearest_rank((first_s for first_s, _ in times), P99),
+        ttft_p50_s=(nearest_rank((first_s for first_s, _ in times), P50) or 0.0) + usual_s,
+        ttft_p99_s=(nearest_rank((first_s for first_s, _ in times), P99) or 0.0) + usual_s,
         ttft_attainment_ratio=met / len(times),
         tbt_attainment_ratio=tbt,
     )
@@ -192,7 +203,14 @@ def _served(
 class _Device:
     """How long things take at each moment under one set of targets."""
 
-    def __init__(self, recent: Recent, targets: Mapping[str, Slo], questions: Questions) -> None:
+    def __init__(
+        self,
+        recent: Recent,
+        targets: Mapping[str, Slo],
+        questions: Questions,
+        delays: dict[str, Delay],
+    ) -> None:
+        self._delays = delays
         self._moments = recent.moments
         self._instants = [one.at_s for one in recent.moments]
         self._targets = targets
@@ -234,7 +252,9 @@ class _Device:
             for name in moment.tenants & self._targets.keys():
                 target_s = self._targets[name].tbt_s
                 seen[name] += 1
-                share = (1.0 - busy_ratio) * (alone_s <= target_s) + busy_ratio * (worst_s <= target_s)
+                delay = delay_of(self._delays, name)
+                alone, worst = (delay.gap_met(target_s - gap_s) for gap_s in (alone_s, worst_s))
+                share = (1.0 - busy_ratio) * alone + busy_ratio * worst
                 met[name] = met.get(name, 0.0) + share
         return {name: met[name] / count for name, count in seen.items()}
 

@@ -19,6 +19,8 @@ from pdmuxd.controlplane.outlook.assumed_load import (
 )
 from pdmuxd.controlplane.outlook.queue_forecast import Forecast, Recent, TenantForecast, forecast, is_kept
 from pdmuxd.controlplane.outlook.what_if import Predictors, Questions, in_words, questions, tokens_per_s
+from pdmuxd.controlplane.telemetry.delivery_delays import Delay, delay_of
+from pdmuxd.controlplane.telemetry.forecast_record import Band, Shares
 from pdmuxd.controlplane.telemetry.recent import P50, P90, WINDOW_S, EndedRequest
 from pdmuxd.controlplane.telemetry.telemetry import Telemetry
 from pdmuxd.engine.core.errors import EngineError, InfeasibleTargetError
@@ -26,6 +28,7 @@ from pdmuxd.engine.core.quantiles import nearest_rank
 from pdmuxd.engine.core.slo import Slo
 
 Verdict = Literal["feasible", "at_risk", "infeasible", "unknown"]
+Expected = Literal["kept", "at_risk", "missed"]
 
 LONE = Assumed(
     decode_bs=1,
@@ -43,7 +46,8 @@ _NO_SAMPLES_YET = "nothing has run in the last minutes: a lone request is assume
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Measured:
-    """What a tenant really got in the last minutes; None where there was nothing to judge."""
+    """What a tenant's clients got in the last five minutes, as `/attainment` tells it; None where there was
+    nothing to judge."""
 
     ttft_attainment_ratio: float | None
     tbt_attainment_ratio: float | None
@@ -59,11 +63,28 @@ class TenantOutlook:
     measured: Measured | None
     before: TenantForecast | None
     after: TenantForecast | None
+    ttft_band: Band | None = None
+    """Where what is predicted of the targets asked about is likely to be measured."""
+    tbt_band: Band | None = None
+    ttft_delivery_s: float = 0.0
+    """What delivery adds to first tokens, for the share that is promised; it is in `before` and `after`."""
+    gap_delivery_s: float = 0.0
+    """The same of gaps."""
 
     @property
     def is_kept(self) -> bool | None:
         """Whether its targets are predicted to be met in the share that is promised; None without traffic."""
         return is_kept(self.after, self.slo)
+
+    @property
+    def expected(self) -> Expected | None:
+        """`kept` and `missed` if the whole band says so, else `at_risk`; None without traffic."""
+        bands = [band for band in (self.ttft_band, self.tbt_band) if band is not None]
+        if not bands:
+            return None
+        if any(band.high < self.slo.attainment_ratio for band in bands):
+            return "missed"
+        return "kept" if all(band.low >= self.slo.attainment_ratio for band in bands) else "at_risk"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,6 +119,8 @@ class Preview:
     predictors: str | None = None
     requests: int = 0
     """Of the last minutes, that the prediction is made of."""
+    checked: int = 0
+    """Shares of past forecasts that were compared with what was measured, of which the bands are made."""
     before: tuple[SplitOutlook, ...] = ()
     """Under the target that holds, at the usual (p50) and at a busy (p90) load."""
     after: tuple[SplitOutlook, ...] = ()
@@ -156,6 +179,9 @@ class Previews:
             if not found.obstacles:
                 return found
         found = self.of(tenant, slo, current)
+        record = self._telemetry.forecasts
+        record.forget_open()
+        record.note(predicted_shares(found), self._telemetry.clock())
         ended_s = self._clock()
         self._next_s = ended_s + _REST_RATIO * (ended_s - begun_s)
         return found
@@ -196,10 +222,16 @@ def preview(
             obstacles=obstacles,
         )
     recent = Recent.of((*requests, *waiting_requests(telemetry, requests, now_s)), samples)
-    before, after = forecast(recent, held, asked), forecast(recent, wanted, asked)
+    delays = telemetry.delays.all(now_s)
+    before, after = (forecast(recent, targets, asked, delays) for targets in (held, wanted))
     loads = (usual, busy) if samples else (usual,)
     obstacles = obstacles_of(asked, slo, current, usual, after.tenants.get(tenant), requests, tenant)
-    tenants = _tenants(tenant, wanted, requests, before, after)
+    busiest = [name for name, _ in Counter(one.tenant for one in requests).most_common(MOST_TENANTS)]
+    names = [tenant, *(name for name in busiest if name != tenant and name in wanted)]
+    tenants = tuple(
+        tenant_outlook(name, wanted[name], telemetry, before, after, delays, has_traffic=name in active)
+        for name in names
+    )
     verdict, text = _verdict(tenants, obstacles, before, held)
     return Preview(
         verdict=verdict,
@@ -208,6 +240,7 @@ def preview(
         policy=asked.policy.name,
         predictors=asked.predictors,
         requests=len(recent.requests),
+        checked=len(telemetry.forecasts.checked()),
         before=tuple(split_outlook(asked, current.tbt_s, load) for load in loads),
         after=tuple(split_outlook(asked, slo.tbt_s, load) for load in loads),
         binding_before=before.binding,
@@ -323,35 +356,55 @@ def _lowest_ttft_fixed_s(
     return 0.0
 
 
-def _tenants(
+def tenant_outlook(
     tenant: str,
-    wanted: Mapping[str, Slo],
-    requests: tuple[EndedRequest, ...],
+    slo: Slo,
+    telemetry: Telemetry,
     before: Forecast,
     after: Forecast,
-) -> tuple[TenantOutlook, ...]:
-    busiest = Counter(one.tenant for one in requests if one.tenant in wanted)
-    names = [tenant, *(name for name, _ in busiest.most_common(MOST_TENANTS) if name != tenant)]
-    return tuple(
-        TenantOutlook(
-            tenant=name,
-            slo=wanted[name],
-            measured=measured(requests, name) if name in busiest else None,
-            before=before.tenants.get(name),
-            after=after.tenants.get(name),
-        )
-        for name in names
+    delays: dict[str, Delay],
+    *,
+    has_traffic: bool,
+) -> TenantOutlook:
+    """One tenant, with what its clients got and the band of what is predicted."""
+    ttft, tbt = telemetry.lately(tenant) if has_traffic else (None, None)
+    found, record = after.tenants.get(tenant), telemetry.forecasts
+    delay = delay_of(delays, tenant)
+
+    def band(target: str, share: float | None) -> Band | None:
+        return None if found is None or share is None else record.band(target, share, found.requests)
+
+    return TenantOutlook(
+        tenant=tenant,
+        slo=slo,
+        measured=Measured(ttft_attainment_ratio=ttft, tbt_attainment_ratio=tbt) if has_traffic else None,
+        before=before.tenants.get(tenant),
+        after=found,
+        ttft_band=None if found is None else band("ttft", found.ttft_attainment_ratio),
+        tbt_band=None if found is None else band("tbt", found.tbt_attainment_ratio),
+        ttft_delivery_s=delay.ttft_within_s(slo.attainment_ratio),
+        gap_delivery_s=delay.gap_within_s(slo.attainment_ratio),
     )
 
 
-def measured(requests: tuple[EndedRequest, ...], tenant: str) -> Measured:
-    """What a tenant's requests of the last minutes really got."""
-    own = [one for one in requests if one.tenant == tenant]
-    begun, gaps = [one for one in own if one.ttft_s is not None], sum(one.gaps for one in own)
-    return Measured(
-        ttft_attainment_ratio=sum(one.ttft_met for one in begun) / len(begun) if begun else None,
-        tbt_attainment_ratio=sum(one.gaps_met for one in own) / gaps if gaps else None,
-    )
+def held_shares(telemetry: Telemetry, predictors: Predictors) -> Shares:
+    """What is predicted of each tenant with traffic under the targets that hold. Raises: EngineError."""
+    asked, now_s = questions(telemetry, predictors), telemetry.clock()
+    requests, samples = telemetry.recent.requests(now_s), telemetry.recent.samples(now_s)
+    known = telemetry.directory.tenants
+    held = {name: known[name].slo for name in {one.tenant for one in requests} if name in known}
+    recent = Recent.of((*requests, *waiting_requests(telemetry, requests, now_s)), samples)
+    found = forecast(recent, held, asked, telemetry.delays.all(now_s)).tenants
+    return {name: (one.ttft_attainment_ratio, one.tbt_attainment_ratio) for name, one in found.items()}
+
+
+def predicted_shares(found: Preview) -> Shares:
+    """What a preview says of each tenant."""
+    return {
+        one.tenant: (one.after.ttft_attainment_ratio, one.after.tbt_attainment_ratio)
+        for one in found.tenants
+        if one.after is not None
+    }
 
 
 def _verdict(
@@ -375,8 +428,10 @@ def _verdict(
         said.append(f"it would cost others their targets: {', '.join(lost)}")
     if said:
         return "at_risk", "; ".join(said)
-    if own.is_kept:
+    if own.is_kept and own.expected == "kept":
         return "feasible", f"{own.tenant} is predicted to keep its targets: {_shares(own)}"
+    if own.is_kept:
+        return "at_risk", f"{own.tenant} may miss what is promised, as forecasts were off: {_shares(own)}"
     return "feasible", f"the targets are feasible; {own.tenant} has sent nothing in the last minutes"
 
 
@@ -384,8 +439,15 @@ def _shares(own: TenantOutlook) -> str:
     after = own.after
     if after is None:
         return "nothing known"
-    ttft, tbt = after.ttft_attainment_ratio, after.tbt_attainment_ratio
-    said = [f"{name} {share:.1%}" for name, share in (("TTFT", ttft), ("TBT", tbt)) if share is not None]
+    known = (
+        ("TTFT", after.ttft_attainment_ratio, own.ttft_band),
+        ("TBT", after.tbt_attainment_ratio, own.tbt_band),
+    )
+    said = [
+        f"{name} {share:.1%}{f' ({band.low:.1%} to {band.high:.1%})' if band else ''}"
+        for name, share, band in known
+        if share is not None
+    ]
     return f"{', '.join(said)} in time, promised {own.slo.attainment_ratio:.4g}"
 
 

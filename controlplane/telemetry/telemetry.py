@@ -27,14 +27,16 @@ from pdmuxd.controlplane.node.engine_status import NO_ENGINE, EngineState, Engin
 from pdmuxd.controlplane.services.directory import DirectorySnapshot
 from pdmuxd.controlplane.telemetry import serializers
 from pdmuxd.controlplane.telemetry.alarm_watch import AlarmWatch
-from pdmuxd.controlplane.telemetry.attainment import HOUR_S, Attainment
+from pdmuxd.controlplane.telemetry.attainment import FIVE_MINUTES_S, HOUR_S, Attainment
 from pdmuxd.controlplane.telemetry.chronicle import Chronicle
 from pdmuxd.controlplane.telemetry.decisions import Decisions
 from pdmuxd.controlplane.telemetry.delivery import DeliveryLateness
+from pdmuxd.controlplane.telemetry.delivery_delays import DeliveryDelays
 from pdmuxd.controlplane.telemetry.directory_change import DirectoryChange
 from pdmuxd.controlplane.telemetry.drift import DriftWatch
 from pdmuxd.controlplane.telemetry.effects import Effects
 from pdmuxd.controlplane.telemetry.expected_tokens import ExpectedTokens
+from pdmuxd.controlplane.telemetry.forecast_record import ForecastRecord
 from pdmuxd.controlplane.telemetry.frames import TOLD_AT_ONCE, Frames, StrictestTarget
 from pdmuxd.controlplane.telemetry.guard import GuardView
 from pdmuxd.controlplane.telemetry.incident_feed import IncidentFeed
@@ -48,7 +50,7 @@ from pdmuxd.controlplane.telemetry.settling import Settling
 from pdmuxd.controlplane.telemetry.silences import Silences
 from pdmuxd.controlplane.telemetry.tbt_cap import TbtCaps
 from pdmuxd.controlplane.telemetry.tenant_states import TenantStates
-from pdmuxd.controlplane.telemetry.waiting import OpenCounts, OpenRequests, gauges
+from pdmuxd.controlplane.telemetry.waiting import NOTHING_OPEN, OpenCounts, OpenRequests, gauges
 from pdmuxd.controlplane.tenants.records import TenantRecord
 from pdmuxd.engine.core.slo import RequestTargets
 from pdmuxd.engine.link.messages import (
@@ -130,6 +132,8 @@ class Telemetry:
         self.drift = DriftWatch()
         self.counters = EngineCounters()
         self.delivery = DeliveryLateness()
+        self.delays = DeliveryDelays()
+        self.forecasts = ForecastRecord()
         self.everyone = Attainment()
         self.tenants: dict[str, Attainment] = {}
         self.incidents = Incidents(in_flight=lambda: self.in_flight())
@@ -359,6 +363,7 @@ class Telemetry:
         self.states.look(self.directory, waiting, now_s)
         status = self.status()
         is_serving = status.state in ("serving", "draining")
+        self.forecasts.settle(self.lately, now_s)
         self._silences.look(self.counters.heard_s, now_s, is_serving=is_serving)
         for event in self.alarm_watch.look(status, waiting, now_s):
             self.publish("alarm", event)
@@ -402,6 +407,15 @@ class Telemetry:
             self._counted = now_s, self.open_counts(now_s)
         return self._counted[1]
 
+    def lately(self, tenant: str) -> tuple[float | None, float | None]:
+        """The share of TTFT and of TBT that a tenant's clients got in time over five minutes."""
+        attainment, now_s = self.tenants.get(tenant), self.clock()
+        if attainment is None:
+            return None, None
+        still = self.open_lately(now_s).get(tenant, NOTHING_OPEN)
+        counts = attainment.violations(now_s, FIVE_MINUTES_S, still)
+        return counts.ttft.attainment_ratio, counts.tbt.attainment_ratio
+
     def stats_event(self, now_s: float) -> StatsEvent:
         """The load and the latencies of this moment."""
         strictest = self._strictest(self.directory, self.in_flight(), self.tbt_caps)
@@ -415,6 +429,7 @@ class Telemetry:
     def _on_hello(self, hello: Hello) -> None:
         layers = hello.model_shape.layers if hello.model_shape is not None else 0
         self.counters.forget()
+        self.forecasts.forget_open()
         self.open.report(None, self.clock())
         self._chronicle.on_hello(hello)
         self.partitions.forget()
@@ -463,6 +478,7 @@ class Telemetry:
             self._count_outcome(judged.record.tenant, judged.outcome, now_s)
         self.everyone.on_request(judged, now_s)
         self.delivery.on_request(judged, now_s)
+        self.delays.on_request(judged, now_s)
         tenant, lifecycle = judged.record.tenant, self.requests.find(judged.record.request_id)
         if tenant in self.directory.tenants:
             self._tenant(tenant).on_request(judged, now_s)

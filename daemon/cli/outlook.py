@@ -9,16 +9,20 @@ import typer
 
 from pdmuxd.daemon.cli.output import percent, print_table
 
+_EXPECTED = {"kept": "yes", "at_risk": "at risk", "missed": "no", None: "-"}
 _LOADS = ("usual", "busy")
 
 
 def print_outlook(outlook: Mapping[str, Any]) -> None:
-    """The verdict in a line, the splits at a usual and a busy load, and each tenant before and after."""
+    """The verdict in a line, the splits at a usual and a busy load, and each tenant's row."""
     minutes = outlook["window_ms"] / 60_000
     typer.echo(f"{outlook['verdict'].replace('_', ' ')}: {outlook['text']}")
     if outlook["policy"] is None:
         return
-    typer.echo(f"by {outlook['policy']}, of {outlook['requests']:,} requests of the last {minutes:g} minutes")
+    typer.echo(
+        f"by {outlook['policy']}, of {outlook['requests']:,} requests of the last {minutes:g} minutes; "
+        f"bands are made of {outlook['checked']} past predictions"
+    )
     before, after = outlook["before"], outlook["after"]
     for name, was, becomes in zip(_LOADS, before["loads"], after["loads"], strict=False):
         load = becomes["load"]
@@ -44,17 +48,17 @@ def _row(tenant: Mapping[str, Any]) -> dict[str, object]:
     return {
         "tenant": tenant["tenant"],
         "TTFT p99 ms": _change(before, after, "ttft_p99_ms", "{:,.0f}"),
-        "TTFT met": _shares(measured, before, after, "ttft_attainment_ratio"),
-        "TBT met": _shares(measured, before, after, "tbt_attainment_ratio"),
+        "TTFT met": _shares(measured, after, tenant["ttft_band"], "ttft_attainment_ratio"),
+        "TBT met": _shares(measured, after, tenant["tbt_band"], "tbt_attainment_ratio"),
         "promised": percent(tenant["attainment_ratio"]),
-        "kept": {True: "yes", False: "no", None: "-"}[tenant["kept"]],
+        "kept": _EXPECTED[tenant["expected"]],
     }
 
 
-def _shares(measured: Any, before: Any, after: Any, name: str) -> str:  # noqa: ANN401 - JSON
-    change = _change(before, after, name, "{:.1%}")
-    was = None if measured is None else measured[name]
-    return change if was is None else f"{change} (was {was:.1%})"
+def _shares(measured: Any, after: Any, band: Any, name: str) -> str:  # noqa: ANN401 - JSON
+    """What clients got, what is predicted, and its band."""
+    change = _change(measured, after, name, "{:.1%}")
+    return change if band is None else f"{change} ({band['low_ratio']:.1%} to {band['high_ratio']:.1%})"
 
 
 def _change(before: Any, after: Any, name: str, form: str) -> str:  # noqa: ANN401 - JSON

@@ -21,7 +21,7 @@ from pdmuxd.daemon.cli.output import (
     print_table,
 )
 from pdmuxd.daemon.cli.tenant_options import SloOptions, TenantName
-from pdmuxd.daemon.cli.tuning import candidates, in_a_line, proposal
+from pdmuxd.daemon.cli.tuning import candidates, first_kept, in_a_line, proposals, require_traffic
 from pdmuxd.daemon.cli.what_if import follow, print_outcomes
 
 if TYPE_CHECKING:
@@ -139,7 +139,18 @@ def tune(
         done = follow(
             client, client.begin_replay(cast("models.ReplayIn", {"minutes": minutes, "variants": variants}))
         )
-        found = proposal(tenant, done, variants)
+        require_traffic(tenant, done, before["attainment_ratio"])
+        own = client.preview_slo(tenant, cast("models.SloIn", targets_of(before)))["tenants"][0]
+        found = first_kept(
+            proposals(
+                tenant,
+                done,
+                variants,
+                ttft_delivery_ms=own["ttft_delivery_ms"],
+                gap_delivery_ms=own["gap_delivery_ms"],
+            ),
+            lambda targets: client.preview_slo(tenant, cast("models.SloIn", targets)),
+        )
         if as_json:
             print_json({"proposal": found, "replay": done})
         else:

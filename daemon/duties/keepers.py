@@ -9,6 +9,7 @@ from pdmuxd.controlplane.services.control_plane import ControlPlane
 from pdmuxd.controlplane.telemetry.telemetry import Telemetry
 from pdmuxd.daemon.duties.delivery_check import DeliveryKeeper
 from pdmuxd.daemon.duties.kept_effects import EffectsKeeper
+from pdmuxd.daemon.duties.kept_forecasts import ForecastKeeper
 from pdmuxd.daemon.duties.tbt_cap_check import TbtCapKeeper
 from pdmuxd.daemon.metrics import Metrics
 from pdmuxd.daemon.metrics.collectors import DeliveryCollector, FallbackCollector, TbtCostCollector
@@ -27,6 +28,7 @@ class Keepers:
     caps: TbtCapKeeper
     effects: EffectsKeeper
     delivery: DeliveryKeeper
+    forecasts: ForecastKeeper
 
 
 def build_keepers(
@@ -65,4 +67,5 @@ def build_keepers(
     predictors.delivery_s = lambda: delivery.planned_s
     delivery.on_changed = lambda: supervisor.use_delivery(predictors.delivery_s)
     metrics.registry.register(DeliveryCollector(delivery))
-    return Keepers(fallback=fallback, caps=caps, effects=effects, delivery=delivery)
+    forecasts = ForecastKeeper(settings.resolved_state_dir / "forecasts.json", telemetry, predictors)
+    return Keepers(fallback=fallback, caps=caps, effects=effects, delivery=delivery, forecasts=forecasts)

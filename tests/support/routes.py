@@ -182,6 +182,7 @@ def outlook(body: Json) -> Json:
         "text": "chat is predicted to keep its targets" if is_feasible else "chat cannot keep its targets",
         "window_ms": 300_000.0,
         "requests": 912,
+        "checked": 120,
         "policy": "auto",
         "predictors": "h200-llama-8b",
         "before": under(40.0),
@@ -197,6 +198,9 @@ def outlook(body: Json) -> Json:
                 "before": figures(0.931, 0.999, 901.0),
                 "after": figures(after, 0.999, 1200.0),
                 "kept": after >= 0.99,
+                "expected": "kept" if after >= 0.99 else "missed",
+                "ttft_band": {"low_ratio": after - 0.006, "high_ratio": min(1.0, after + 0.004)},
+                "tbt_band": {"low_ratio": 0.991, "high_ratio": 1.0},
             }
             for name, after in (("chat", 0.997), ("batch", 0.951))
         ],

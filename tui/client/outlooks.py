@@ -53,6 +53,13 @@ class Figures(_Answer, frozen=True, kw_only=True):
     tbt_attainment_ratio: float | None = None
 
 
+class Band(_Answer, frozen=True, kw_only=True):
+    """Where a share is likely to be measured."""
+
+    low_ratio: float = 0.0
+    high_ratio: float = 1.0
+
+
 class TenantOutlook(_Answer, frozen=True, kw_only=True):
     """One tenant: what it is promised, gets, and is predicted to get."""
 
@@ -63,6 +70,9 @@ class TenantOutlook(_Answer, frozen=True, kw_only=True):
     before: Figures | None = None
     after: Figures | None = None
     kept: bool | None = None
+    expected: str | None = None
+    ttft_band: Band | None = None
+    tbt_band: Band | None = None
 
 
 class Obstacle(_Answer, frozen=True, kw_only=True):
@@ -80,6 +90,7 @@ class Outlook(_Answer, frozen=True, kw_only=True):
     text: str = ""
     window_ms: float = 300_000.0
     requests: int = 0
+    checked: int = 0
     policy: str | None = None
     before: Under = Under()
     after: Under = Under()

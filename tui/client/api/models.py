@@ -147,6 +147,13 @@ class AvailabilityOut(TypedDict):
     burn: float | None
 
 
+class BandOut(TypedDict):
+    """Where a share is likely to lie: by past forecasts' errors, and by how few requests there are."""
+
+    low_ratio: float
+    high_ratio: float
+
+
 class BindingOut(TypedDict):
     """A tenant whose TBT target was the strictest of those that decoded."""
 
@@ -825,6 +832,7 @@ class OutlookOut(TypedDict):
     text: str
     window_ms: float
     requests: int
+    checked: int
     policy: str | None
     predictors: str | None
     before: UnderTargetsOut
@@ -1402,6 +1410,11 @@ class TenantOutlookOut(TypedDict):
     before: TenantFiguresOut | None
     after: TenantFiguresOut | None
     kept: bool | None
+    expected: Literal["kept", "at_risk", "missed"] | None
+    ttft_band: BandOut | None
+    tbt_band: BandOut | None
+    ttft_delivery_ms: float
+    gap_delivery_ms: float
 
 
 class TenantPatch(TypedDict):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pdmuxd.tui.client.outlooks import AtLoad, Figures, Outlook, TenantOutlook
+from pdmuxd.tui.client.outlooks import AtLoad, Band, Figures, Outlook, TenantOutlook
 from pdmuxd.tui.client.printable import printable
 from pdmuxd.tui.client.rest import Refusal
 from pdmuxd.tui.show import formats
@@ -14,12 +14,13 @@ MARKS = {
     "at_risk": ("! ", Role.WARN),
     "infeasible": ("!! ", Role.BAD),
 }
+EXPECTED = {"kept": ("+ ", Role.GOOD), "at_risk": ("? ", Role.WARN), "missed": ("! ", Role.BAD)}
 COLUMNS = (
     Column("tenant", 0),
     Column("promised", 8, "right"),
-    Column("TTFT in time", 16, "right"),
-    Column("TTFT p99", 13, "right"),
-    Column("TBT in time", 16, "right"),
+    Column("TTFT got → then", 19, "right"),
+    Column("TTFT p99", 11, "right"),
+    Column("TBT got → then", 19, "right"),
 )
 TENANTS_SHOWN = 4
 LOADS = ("usual", "busy")
@@ -53,7 +54,10 @@ def outlook_text(answer: Outlook | Refusal | None, width: int) -> list[Line]:
         lines += [row(_cells(one), COLUMNS, width) for one in known[:TENANTS_SHOWN]]
     window = formats.duration(answer.window_ms / 1000)
     policy = answer.policy or formats.NONE
-    note = f"from {answer.requests} requests of the last {window}, asked of policy {policy}"
+    note = (
+        f"from {answer.requests} requests of the last {window}, asked of policy {policy}; "
+        f"≥ is the band's low end, by {answer.checked} past predictions"
+    )
     return [*lines, *wrap(note, width, Role.DIM)]
 
 
@@ -72,16 +76,19 @@ def _at_load(name: str, before: AtLoad | None, after: AtLoad) -> str:
 
 def _cells(one: TenantOutlook) -> list[Cell]:
     before, after = one.before or Figures(), one.after or Figures()
-    role = Role.PLAIN if one.kept is None else Role.GOOD if one.kept else Role.BAD
-    mark = "" if one.kept is None else "+ " if one.kept else "! "
+    measured = one.measured or Figures()
+    expected = one.expected or {True: "kept", False: "missed", None: ""}[one.kept]
+    mark, role = EXPECTED.get(expected, ("", Role.PLAIN))
     return [
         Cell(mark + one.tenant, role),
         Cell(formats.percent(one.attainment_ratio, 1), Role.DIM),
-        Cell(_change(before.ttft_attainment_ratio, after.ttft_attainment_ratio)),
+        Cell(_change(measured.ttft_attainment_ratio, after.ttft_attainment_ratio, one.ttft_band)),
         Cell(f"{formats.ms(before.ttft_p99_ms)} → {formats.ms(after.ttft_p99_ms)}"),
-        Cell(_change(before.tbt_attainment_ratio, after.tbt_attainment_ratio)),
+        Cell(_change(measured.tbt_attainment_ratio, after.tbt_attainment_ratio, one.tbt_band)),
     ]
 
 
-def _change(before: float | None, after: float | None) -> str:
-    return f"{formats.percent(before, 1)} → {formats.percent(after, 1)}"
+def _change(measured: float | None, after: float | None, band: Band | None) -> str:
+    """What clients got, what is predicted, and down to where that may be off."""
+    low = "" if band is None else f" ≥{formats.percent(band.low_ratio)}"
+    return f"{formats.percent(measured, 1)} → {formats.percent(after, 1)}{low}"

@@ -1,0 +1,126 @@
+"""How much later than they were made tokens came to clients, by tenant: what forecasts add to the device.
+
+Of a first token the two times are known of one request, and their difference is its delay: queues between the
+processes, the event loop's lag, the write. Of gaps only both distributions are known. Gaps of the same rank
+are taken for the same gap, which is exact if delivery keeps their order.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections import Counter, deque
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+from pdmuxd.controlplane.telemetry.judged import JudgedRequest
+from pdmuxd.controlplane.telemetry.recent import KEPT_REQUESTS, WINDOW_S
+from pdmuxd.engine.link.durations import Counts, middle_s
+
+LEAST_REQUESTS = 20
+"""Of fewer of its own, a tenant's delays are taken to be those of all."""
+RANKS = tuple((rank + 0.5) / 100 for rank in range(100))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Delay:
+    """Of one tenant; empty where nothing was delivered."""
+
+    ttft_s: tuple[float, ...] = ()
+    """Of first tokens, sorted."""
+    gap_s: tuple[float, ...] = ()
+    """By which gaps were longer at clients, for each of RANKS, sorted; less than 0 if shorter."""
+
+    def ttft_met(self, left_s: float) -> float:
+        """The share of first tokens that are in time with so much time left when they are made."""
+        return _within(self.ttft_s, left_s)
+
+    def gap_met(self, left_s: float) -> float:
+        """The same of gaps: `left_s` is the target less the gap as it is made."""
+        return _within(self.gap_s, left_s)
+
+    def ttft_within_s(self, share: float) -> float:
+        """What this share of first tokens is delayed by at most."""
+        return _rank(self.ttft_s, share)
+
+    def gap_within_s(self, share: float) -> float:
+        """The same of gaps; not less than 0."""
+        return max(0.0, _rank(self.gap_s, share))
+
+
+NO_DELAY = Delay()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Seen:
+    tenant: str
+    at_s: float
+    ttft_s: float
+    made: Counts
+    written: Counts
+
+
+class DeliveryDelays:
+    """Of the last minutes. Written in one thread; `of` may be called in any."""
+
+    def __init__(self) -> None:
+        self._seen: deque[_Seen] = deque(maxlen=KEPT_REQUESTS)
+
+    def on_request(self, judged: JudgedRequest, now_s: float) -> None:
+        """A request ended; it counts if the gateway saw its writes."""
+        record = judged.record
+        if judged.is_delivered and judged.ttft_s is not None and record.ttft_s is not None:
+            self._seen.append(
+                _Seen(
+                    tenant=record.tenant,
+                    at_s=now_s,
+                    ttft_s=max(0.0, judged.ttft_s - record.ttft_s),
+                    made=record.tbt_counts,
+                    written=judged.gap_counts,
+                )
+            )
+
+    def all(self, now_s: float) -> dict[str, Delay]:
+        """By tenant; under the empty name those of all together."""
+        by_tenant: dict[str, list[_Seen]] = {}
+        for one in tuple(self._seen):
+            if one.at_s >= now_s - WINDOW_S:
+                by_tenant.setdefault(one.tenant, []).append(one)
+        everyone = [one for seen in by_tenant.values() for one in seen]
+        known = {name: _delay(seen) for name, seen in by_tenant.items() if len(seen) >= LEAST_REQUESTS}
+        return known | ({"": _delay(everyone)} if len(everyone) >= LEAST_REQUESTS else {})
+
+
+def delay_of(delays: dict[str, Delay], tenant: str) -> Delay:
+    """A tenant's own, or else those of all."""
+    return delays.get(tenant) or delays.get("") or NO_DELAY
+
+
+def _delay(seen: list[_Seen]) -> Delay:
+    made, written = (list(_ranked(counts)) for counts in ((s.made for s in seen), (s.written for s in seen)))
+    gaps = sorted(late - soon for soon, late in zip(made, written, strict=False)) if made else []
+    return Delay(ttft_s=tuple(sorted(one.ttft_s for one in seen)), gap_s=tuple(gaps))
+
+
+def _ranked(all_counts: Iterable[Counts]) -> Iterator[float]:
+    """The durations at RANKS; nothing of nothing."""
+    total: Counter[int] = Counter()
+    for counts in all_counts:
+        for bucket, count in counts:
+            total[bucket] += count
+    left, buckets = 0, sorted(total)
+    ends = []
+    for bucket in buckets:
+        left += total[bucket]
+        ends.append(left)
+    for rank in RANKS if left else ():
+        yield middle_s(buckets[min(len(buckets) - 1, bisect_right(ends, rank * left))])
+
+
+def _within(ordered_s: tuple[float, ...], left_s: float) -> float:
+    if not ordered_s:
+        return float(left_s >= 0.0)
+    return bisect_right(ordered_s, left_s) / len(ordered_s)
+
+
+def _rank(ordered_s: tuple[float, ...], share: float) -> float:
+    return ordered_s[min(len(ordered_s) - 1, int(share * len(ordered_s)))] if ordered_s else 0.0

@@ -1,0 +1,75 @@
+"""Makes a forecast every five minutes, as an operator would ask for it, and keeps how far each was off.
+
+The errors are kept in a file of the state directory: the next forecast's band is made of them, and a restart
+should not make it wide again. Each node keeps its own, since each has another engine and another host.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import AsyncExitStack
+from pathlib import Path
+
+import structlog
+
+from pdmuxd.controlplane.outlook.slo_preview import held_shares
+from pdmuxd.controlplane.outlook.what_if import Predictors
+from pdmuxd.controlplane.telemetry.forecast_record import HORIZON_S, Checked
+from pdmuxd.controlplane.telemetry.telemetry import Telemetry
+from pdmuxd.daemon.process.background import in_background
+from pdmuxd.daemon.process.state_file import read_state, write_state
+from pdmuxd.engine.core.errors import EngineError
+
+_NAME = "forecasts"
+
+log = structlog.get_logger("pdmuxd.forecasts")
+
+
+class ForecastKeeper:
+    """Takes up what `path` has, when it is made. Lives in the event loop."""
+
+    def __init__(self, path: Path, telemetry: Telemetry, predictors: Predictors) -> None:
+        self._path = path
+        self._telemetry = telemetry
+        self._predictors = predictors
+        kept = read_state(path, dict[str, list[Checked]], log, "how far forecasts were off cannot be read")
+        telemetry.forecasts.restore(kept.get(_NAME, []))
+        self._wake = asyncio.Event()
+        telemetry.forecasts.on_changed = self._wake.set
+
+    async def forecast(self) -> None:
+        """Forecast the next five minutes under the targets that hold."""
+        if self._telemetry.status().hello is None:
+            return
+        try:
+            shares = await asyncio.to_thread(held_shares, self._telemetry, self._predictors)
+        except EngineError as error:
+            log.debug("nothing is forecast", reason=str(error))
+            return
+        self._telemetry.forecasts.note(shares, self._telemetry.clock())
+
+    async def write(self) -> None:
+        """Write what is known."""
+        checked = self._telemetry.forecasts.checked()
+        try:
+            await asyncio.to_thread(write_state, self._path, {_NAME: checked})
+        except OSError as error:
+            log.warning("how far forecasts were off is not kept over a restart", reason=str(error))
+
+    async def run(self) -> None:
+        """Forecast every HORIZON_S, and write when one was compared, until cancelled."""
+        while True:
+            try:
+                async with asyncio.timeout(HORIZON_S):
+                    await self._wake.wait()
+            except TimeoutError:
+                await self.forecast()
+                continue
+            self._wake.clear()
+            await self.write()
+            await self.forecast()
+
+
+def start_checking_forecasts(stack: AsyncExitStack, keeper: ForecastKeeper) -> None:
+    """Until `stack` is left."""
+    in_background(stack, keeper.run(), name="forecasts")
