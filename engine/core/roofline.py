@@ -24,6 +24,11 @@ COLOCATED_SLOPE = 0.75
 for CodeLlama-34B (one H200, SGLang 0.5.23, 2026-11-22)."""
 
 
+_Linear = tuple[float, float, float]
+"""A linear operator on one GPU: FLOPs per token (of 16 bits, or as many as take as long), bytes per token,
+weight bytes."""
+
+
 class Cost(NamedTuple):
     """Seconds of a piece of work alone on its SMs, and the HBM bytes that it moves."""
 
@@ -52,18 +57,70 @@ class RooflineModel:
     long its context, and one SM works on it alone. 0: contexts are split over SMs, as in decode steps."""
 
     @cached_property
-    def _linear(self) -> tuple[tuple[float, float, float], ...]:
-        """Per linear operator of a layer on one GPU: FLOPs per token, bytes per token, weight bytes."""
+    def _linear(self) -> tuple[_Linear, ...]:
+        """The linear operators that all layers have: those of attention and, without experts, of the rest."""
+        m = self.model
+        attention = self._attention_linear
+        return attention if m.experts is not None else (*attention, *self._feed_forward(m.intermediate))
+
+    @cached_property
+    def _attention_linear(self) -> tuple[_Linear, ...]:
+        """Heads are divided among GPUs: what is as wide as the heads, on its one side or the other."""
         m, n = self.model, self.tensor_parallel.gpus
-        q = m.heads * m.head_dim / n
-        shapes = (
-            (m.hidden, q + 2 * m.kv_heads * m.head_dim / n),
-            (q, m.hidden),
-            (m.hidden, 2 * m.intermediate / n),
-            (m.intermediate / n, m.hidden),
+        if m.latent is None:
+            q = m.heads * m.head_dim / n
+            return (
+                self._operator(m.hidden, q + 2 * m.kv_heads * m.head_dim / n),
+                self._operator(q, m.hidden),
+            )
+        *inner, out = m.attention_widths
+        whole = {m.latent.q_rank, m.latent.kv_rank + m.latent.rope_dim}
+        return (
+            *(self._operator(i, o if o in whole else o / n) for i, o in inner),
+            self._operator(out[0] / n, out[1]),
         )
-        s = m.bytes_per_value
-        return tuple((2.0 * i * o, (i + o) * s, i * o * s) for i, o in shapes)
+
+    def _feed_forward(self, width: int) -> tuple[_Linear, ...]:
+        m, n = self.model, self.tensor_parallel.gpus
+        return (self._operator(m.hidden, 2 * width / n), self._operator(width / n, m.hidden))
+
+    def _operator(self, i: float, o: float) -> _Linear:
+        m = self.model
+        flops = 2.0 * i * o / (self.device.eight_bit_ratio if m.computes_in_8_bits else 1.0)
+        return flops, (i + o) * m.bytes_per_value, i * o * m.weight_bytes_each
+
+    @cached_property
+    def _of_some_layers(self) -> tuple[tuple[int, _Linear], ...]:
+        """Of a model with experts: feed-forward operators that every token takes, and in how many layers."""
+        of = self.model.experts
+        if of is None:
+            return ()
+        layers = self.model.layers - of.dense_layers
+        dense = self._feed_forward(self.model.intermediate)
+        shared = self._feed_forward(of.shared_intermediate) if of.shared_intermediate else ()
+        router: _Linear = (
+            2.0 * self.model.hidden * of.count,
+            float((self.model.hidden + of.count) * self.model.bytes_per_value),
+            float(self.model.hidden * of.count * self.model.bytes_per_value),
+        )
+        return (
+            *((of.dense_layers, operator) for operator in dense if of.dense_layers),
+            *((layers, operator) for operator in (*shared, router)),
+        )
+
+    @cached_property
+    def _chosen(self) -> tuple[_Linear, ...]:
+        """One expert's operators: FLOPs and bytes of a token that takes `per_token` of them, weight bytes of
+        one expert."""
+        of = self.model.experts
+        if of is None:
+            return ()
+        each = of.bytes_per_weight or self.model.weight_bytes_each
+        ratio = each / self.model.weight_bytes_each
+        return tuple(
+            (flops * of.per_token, moved * of.per_token, weights * ratio)
+            for flops, moved, weights in self._feed_forward(of.intermediate)
+        )
 
     @cached_property
     def _head(self) -> tuple[float, float]:
@@ -72,13 +129,25 @@ class RooflineModel:
         return 2.0 * m.hidden * m.vocab, m.hidden * m.vocab * m.bytes_per_value / self.tensor_parallel.gpus
 
     @cached_property
-    def _attention(self) -> tuple[float, float, float]:
-        """Per layer and GPU: bytes of a token's KV, of a query's, FLOPs of a pair of tokens."""
+    def _attention(self) -> tuple[float, float, float, float]:
+        """Per layer and GPU: bytes of a token's KV, of a query's, FLOPs of a pair of tokens in a prefill and
+        in a decode step.
+
+        A latent vector is on every GPU. A prefill unfolds it into heads; a decode step multiplies with it as
+        it is (DeepSeek-V2, 2.1.2), as SGLang does.
+        """
         m, gpus = self.model, self.tensor_parallel.gpus
+        kv_bytes = m.kv_values * (m.bytes_per_kv_value or float(m.bytes_per_value))
+        if m.latent is None:
+            pair = (4.0 * m.heads * m.head_dim + 2.0 * m.heads) / gpus
+            return kv_bytes / gpus, 2.0 * m.heads * m.head_dim * m.bytes_per_value / gpus, pair, pair
+        at = m.latent
+        rows = m.heads / gpus
         return (
-            2.0 * m.kv_heads * m.head_dim * m.bytes_per_value / gpus,
-            2.0 * m.heads * m.head_dim * m.bytes_per_value / gpus,
-            (4.0 * m.heads * m.head_dim + 2.0 * m.heads) / gpus,
+            kv_bytes,
+            rows * (2 * at.kv_rank + at.rope_dim) * m.bytes_per_value,
+            rows * (2.0 * (at.key_dim + at.rope_dim + at.value_dim) + 2.0),
+            rows * (2.0 * (2 * at.kv_rank + at.rope_dim) + 2.0),
         )
 
     @cached_property
@@ -115,12 +184,17 @@ class RooflineModel:
         flops, bandwidth = self._rates[self.device.total_sms]
         linear_flops = new_tokens * sum(per_token for per_token, _, _ in self._linear)
         pairs = 0.5 * new_tokens * new_tokens + new_tokens * reused_tokens
+        if m.windowed_layers or m.linear_layers:
+            seen = min(pairs, float(new_tokens * m.window))
+            full = m.layers - m.windowed_layers - m.linear_layers
+            pairs = (full * pairs + m.windowed_layers * seen) / m.layers
         pair_flops = self._attention[2]
+        some_flops = new_tokens * self._flops_of_some_layers
         kv_bytes = m.kv_bytes_per_token * (new_tokens + reused_tokens) / gpus
         return PrefillSample(
             new_tokens=new_tokens,
             reused_tokens=reused_tokens,
-            compute_s=m.layers * (linear_flops + pair_flops * pairs) / flops,
+            compute_s=(m.layers * (linear_flops + pair_flops * pairs) + some_flops) / flops,
             memory_s=kv_bytes / bandwidth,
         )
 
@@ -173,31 +247,89 @@ class RooflineModel:
             layer_s += _overlapped_s(compute_s, move_s, serial)
             layer_bytes += moved
         gpus = self.tensor_parallel.gpus
-        kv_bytes, q_bytes, pair_flops = self._attention
         if gpus > 1:
             message_bytes = float(tokens * m.hidden * m.bytes_per_value)
             layer_s += 2.0 * self.tensor_parallel.all_reduce_s(message_bytes, flops)
-        attention_s = 0.0
+        attention_s, attention_bytes = self._attention_cost(prefill, decode, sms, None)
+        if m.windowed_layers or m.linear_layers:
+            near_s, near_bytes = self._attention_cost(prefill, decode, sms, m.window)
+            full = m.layers - m.windowed_layers - m.linear_layers
+            attention_s = (full * attention_s + m.windowed_layers * near_s) / m.layers
+            attention_bytes = (full * attention_bytes + m.windowed_layers * near_bytes) / m.layers
+        layer_bytes += attention_bytes
+        layer_s += attention_s
+        head_flops_per_row, head_bytes = self._head
+        compute_s = (prefill.bs + decode.bs) * head_flops_per_row / gpus / flops
+        rest_s = _overlapped_s(compute_s, head_bytes / bandwidth, serial)
+        rest_bytes = head_bytes
+        if m.experts is not None:
+            experts = self._experts_cost(tokens, sms)
+            rest_s += experts.seconds
+            rest_bytes += experts.hbm_bytes
+        return Cost(seconds=m.layers * layer_s + rest_s, hbm_bytes=m.layers * layer_bytes + rest_bytes)
+
+    def _attention_cost(
+        self, prefill: PrefillShape, decode: DecodeShape, sms: int, window: int | None
+    ) -> tuple[float, float]:
+        """Seconds and bytes of one layer's attention; a window bounds what each token looks back on."""
+        flops, bandwidth = self._rates[sms]
+        serial = self.device.serial_ratio
+        kv_bytes, q_bytes, prefill_flops, decode_flops = self._attention
+        attention_s = layer_bytes = 0.0
         if prefill.new_tokens:
             pairs = 0.5 * prefill.sum_new_squared + prefill.sum_new_times_reused
-            moved = q_bytes * prefill.new_tokens + kv_bytes * (prefill.new_tokens + prefill.reused_tokens)
-            compute_s, move_s = pair_flops * pairs / flops, moved / bandwidth
+            reused = float(prefill.reused_tokens)
+            if window is not None:
+                pairs, reused = (
+                    min(pairs, float(prefill.new_tokens * window)),
+                    min(reused, prefill.bs * window),
+                )
+            moved = q_bytes * prefill.new_tokens + kv_bytes * (prefill.new_tokens + reused)
+            compute_s, move_s = prefill_flops * pairs / flops, moved / bandwidth
             attention_s += _overlapped_s(compute_s, move_s, serial)
             layer_bytes += moved
         if decode.bs:
             pairs = float(decode.reused_tokens + decode.bs)
+            if window is not None:
+                pairs = min(pairs, float(decode.bs * window))
             moved = q_bytes * decode.bs + kv_bytes * pairs
-            compute_s, move_s = pair_flops * pairs / flops, moved / bandwidth
+            compute_s, move_s = decode_flops * pairs / flops, moved / bandwidth
             attention_s += _overlapped_s(compute_s, move_s, serial)
             layer_bytes += moved
         if prefill.new_tokens and decode.bs:
-            tile_flops = 4.0 * self.fused_tile_rows * m.head_dim
-            attention_s = max(attention_s, decode.max_context_tokens * tile_flops * sms / flops)
-        layer_s += attention_s
-        head_flops_per_row, head_bytes = self._head
-        compute_s = (prefill.bs + decode.bs) * head_flops_per_row / gpus / flops
-        head_s = _overlapped_s(compute_s, head_bytes / bandwidth, serial)
-        return Cost(seconds=m.layers * layer_s + head_s, hbm_bytes=m.layers * layer_bytes + head_bytes)
+            longest = decode.max_context_tokens
+            longest = longest if window is None else min(longest, window)
+            tile_flops = 4.0 * self.fused_tile_rows * self.model.head_dim
+            attention_s = max(attention_s, longest * tile_flops * sms / flops)
+        return attention_s, layer_bytes
+
+    def _experts_cost(self, tokens: int, sms: int) -> Cost:
+        """All feed-forward operators of a model with experts; a batch reads the experts that it touches."""
+        m = self.model
+        if m.experts is None:
+            return Cost(seconds=0.0, hbm_bytes=0.0)
+        flops, bandwidth = self._rates[sms]
+        serial = self.device.serial_ratio
+        layers, touched = m.layers - m.experts.dense_layers, m.experts.touched(tokens)
+        seconds = hbm_bytes = 0.0
+        for count, (flops_per_token, bytes_per_token, weight_bytes) in self._of_some_layers:
+            moved = tokens * bytes_per_token + weight_bytes
+            seconds += count * _overlapped_s(tokens * flops_per_token / flops, moved / bandwidth, serial)
+            hbm_bytes += count * moved
+        for flops_per_token, bytes_per_token, weight_bytes in self._chosen:
+            moved = tokens * bytes_per_token + touched * weight_bytes
+            seconds += layers * _overlapped_s(tokens * flops_per_token / flops, moved / bandwidth, serial)
+            hbm_bytes += layers * moved
+        return Cost(seconds=seconds, hbm_bytes=hbm_bytes)
+
+    @cached_property
+    def _flops_of_some_layers(self) -> float:
+        """Per token: of all that `_linear` does not have."""
+        if self.model.experts is None:
+            return 0.0
+        layers = self.model.layers - self.model.experts.dense_layers
+        every = sum(count * operator[0] for count, operator in self._of_some_layers)
+        return every + layers * sum(operator[0] for operator in self._chosen)
 
 
 def _overlapped_s(compute_s: float, move_s: float, serial_ratio: float) -> float:

@@ -12,8 +12,47 @@ _STRAIGHT = 1e-6
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Experts:
+    """Feed-forward parts of which each token takes a few (Mixtral's, Qwen3's, DeepSeek's)."""
+
+    count: int
+    per_token: int
+    intermediate: int
+    shared_intermediate: int = 0
+    """Of those that every token takes, together."""
+    dense_layers: int = 0
+    """Layers without experts: their feed-forward part is the model's `intermediate`."""
+    bytes_per_weight: float = 0.0
+    """Of the experts that tokens choose among; 0: as the model's other weights."""
+
+    def __post_init__(self) -> None:
+        if not 0 < self.per_token <= self.count:
+            raise ProfileError(
+                f"model.experts.per_token is {self.per_token}; allowed are 1 to {self.count}, their count"
+            )
+
+    def touched(self, tokens: int) -> float:
+        """Of how many experts a batch reads the weights, if tokens choose evenly and apart."""
+        return self.count * (1.0 - (1.0 - self.per_token / self.count) ** tokens)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Latent:
+    """Attention that keeps one small vector of each token for all heads (DeepSeek-V2's, section 2.1)."""
+
+    kv_rank: int
+    rope_dim: int
+    """Values that carry the position: kept beside the vector."""
+    key_dim: int
+    """Of a head's keys, without the position."""
+    value_dim: int
+    q_rank: int = 0
+    """Of the queries, if they come out of a small vector too; else 0."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ModelShape:
-    """A dense decoder-only transformer (the Llama family)."""
+    """A decoder-only transformer: with the defaults a dense one of the Llama family."""
 
     name: str
     layers: int
@@ -25,17 +64,72 @@ class ModelShape:
     vocab: int
     max_context_tokens: int
     bytes_per_value: int = 2
+    bytes_per_weight: float = 0.0
+    """Of the layers' linear operators, scales included; 0: `bytes_per_value`."""
+    bytes_per_kv_value: float = 0.0
+    """0: `bytes_per_value`."""
+    computes_in_8_bits: bool = False
+    """Whether the linear operators multiply FP8 or INT8 values: see DeviceShape.eight_bit_ratio."""
+    experts: Experts | None = None
+    latent: Latent | None = None
+    window: int = 0
+    """Tokens that attention of `windowed_layers` looks back on."""
+    windowed_layers: int = 0
+    linear_layers: int = 0
+    """Layers with a state of constant size in place of KV (linear attention, Mamba)."""
+
+    @property
+    def weight_bytes_each(self) -> float:
+        """Bytes of a weight of the layers' linear operators, chosen experts aside."""
+        return self.bytes_per_weight or self.bytes_per_value
+
+    @property
+    def kv_values(self) -> int:
+        """What one layer with KV keeps of a token: key and value of each KV head, or the latent vector."""
+        if self.latent is not None:
+            return self.latent.kv_rank + self.latent.rope_dim
+        return 2 * self.kv_heads * self.head_dim
 
     @property
     def kv_bytes_per_token(self) -> int:
-        """Key and value of one token over all layers."""
-        return 2 * self.layers * self.kv_heads * self.head_dim * self.bytes_per_value
+        """KV of one token over all layers that keep some."""
+        each = self.bytes_per_kv_value or self.bytes_per_value
+        return int((self.layers - self.linear_layers) * self.kv_values * each)
+
+    @property
+    def attention_widths(self) -> tuple[tuple[int, int], ...]:
+        """(in, out) of the linear operators of attention."""
+        if self.latent is None:
+            q = self.heads * self.head_dim
+            return (self.hidden, q + 2 * self.kv_heads * self.head_dim), (q, self.hidden)
+        at = self.latent
+        q = self.heads * (at.key_dim + at.rope_dim)
+        queries = ((self.hidden, at.q_rank), (at.q_rank, q)) if at.q_rank else ((self.hidden, q),)
+        return (
+            *queries,
+            (self.hidden, at.kv_rank + at.rope_dim),
+            (at.kv_rank, self.heads * (at.key_dim + at.value_dim)),
+            (self.heads * at.value_dim, self.hidden),
+        )
 
     @property
     def layer_weights(self) -> int:
-        """Weights of the linear operators of one layer."""
-        attention = self.hidden * self.head_dim * (2 * self.heads + 2 * self.kv_heads)
-        return attention + 3 * self.hidden * self.intermediate
+        """Weights of the linear operators of a layer without experts."""
+        return sum(i * o for i, o in self.attention_widths) + 3 * self.hidden * self.intermediate
+
+    @property
+    def all_weights_bytes(self) -> float:
+        """Bytes of all linear operators, the embedding and the classifier."""
+        rest = 2.0 * self.hidden * self.vocab * self.bytes_per_value
+        if self.experts is None:
+            return self.layers * self.layer_weights * self.weight_bytes_each + rest
+        of = self.experts
+        attention = self.layers * sum(i * o for i, o in self.attention_widths)
+        shared = (self.layers - of.dense_layers) * 3 * self.hidden * of.shared_intermediate
+        dense = of.dense_layers * 3 * self.hidden * self.intermediate
+        chosen = (self.layers - of.dense_layers) * of.count * 3 * self.hidden * of.intermediate
+        each = of.bytes_per_weight or self.weight_bytes_each
+        return (attention + shared + dense) * self.weight_bytes_each + chosen * each + rest
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,9 +155,14 @@ class DeviceShape:
     """How much of the shorter of an operator's two times, computing and moving bytes, the longer one does not
     hide; 0: none. About 0.8 on one H200 (Llama-8B, 2026-11-21), where decode steps of many rows on few SMs
     show it."""
+    eight_bit_ratio: float = 2.0
+    """How much faster values of 8 bits are multiplied than of 16: twice on Hopper (NVIDIA's data sheets)."""
 
     def __post_init__(self) -> None:
-        for field in ("total_sms", "min_sms", "multiple_sms", "flops", "bytes_per_s", "bandwidth_curvature"):
+        for field in (
+            *("total_sms", "min_sms", "multiple_sms", "flops", "bytes_per_s", "bandwidth_curvature"),
+            "eight_bit_ratio",
+        ):
             if not getattr(self, field) > 0:
                 raise ProfileError(f"device.{field} is {getattr(self, field)}; it must be positive")
         if not self.compute_curvature >= 0:

@@ -35,10 +35,8 @@ def derive(name: str) -> Profile:
     if deployment is None:
         raise ProfileError(f"unknown deployment {name!r}; known are {', '.join(DEPLOYMENTS)}")
     model, device, parallel = deployment.model, deployment.device, deployment.tensor_parallel
-    weights_bytes = model.bytes_per_value * (
-        model.layers * model.layer_weights + 2.0 * model.hidden * model.vocab
-    )
-    kv_bytes = parallel.gpus * deployment.hbm_bytes * MEMORY_SHARE_FOR_KV_AND_WEIGHTS - weights_bytes
+    memory_bytes = parallel.gpus * deployment.hbm_bytes * MEMORY_SHARE_FOR_KV_AND_WEIGHTS
+    kv_bytes = memory_bytes - model.all_weights_bytes
     truth = RooflineModel(model=model, device=device, overheads=OVERHEADS, tensor_parallel=parallel)
     sizes = range(device.min_sms, device.total_sms + 1, SMS_STEP)
     return Profile(

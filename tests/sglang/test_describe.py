@@ -12,7 +12,7 @@ from transformers import Gemma3nConfig, Mamba2Config, PretrainedConfig, Qwen2_5O
 from sglang.srt.configs.deepseekvl2 import DeepseekVL2Config
 from sglang.srt.configs.internvl import InternVLChatConfig
 from sglang.srt.utils.hf_transformers.common import get_hf_text_config
-from pdmuxd.engine.sglang.internals.describe import model_shape
+from pdmuxd.engine.sglang.model_config import model_shape
 
 QWEN2 = dict(architectures=["Qwen2ForCausalLM"], model_type="qwen2", hidden_size=896, num_attention_heads=14,
              num_key_value_heads=2, num_hidden_layers=24, intermediate_size=4864, vocab_size=151674)

@@ -13,7 +13,7 @@ import torch
 
 from pdmuxd.engine.core.partitions import PartitionTable, SmRules
 from pdmuxd.engine.core.roofline import FLASH_ATTENTION_TILE_ROWS
-from pdmuxd.engine.core.shapes import DeviceShape, ModelShape, TensorParallel
+from pdmuxd.engine.core.shapes import DeviceShape, TensorParallel
 from pdmuxd.engine.core.types import EngineLimits
 from pdmuxd.engine.sglang.api.symbols import installed_version
 from pdmuxd.engine.sglang.api.types.model import AttentionBackend, ModelRunner
@@ -22,6 +22,7 @@ from pdmuxd.engine.sglang.assumed_device import ASSUMED_OVERHEADS, assumed_devic
 from pdmuxd.engine.sglang.engine_info import EngineInfo
 from pdmuxd.engine.sglang.gauges import GpuReading, ReadGpu
 from pdmuxd.engine.sglang.internals.probes import has_state_slots
+from pdmuxd.engine.sglang.model_config import model_shape
 from pdmuxd.engine.sglang.partition_tables import sm_rules_of
 from pdmuxd.engine.sglang.streams.cpu import TOTAL_SMS
 
@@ -51,7 +52,13 @@ def engine_info(
     return EngineInfo(
         pid=os.getpid(),
         model_name=name,
-        model=model_shape(scheduler.model_config.hf_text_config, name),
+        model=model_shape(
+            scheduler.model_config.hf_text_config,
+            name,
+            quantized=getattr(config, "quantization_config", None),
+            quantization=scheduler.model_config.quantization,
+            kv_type=str(scheduler.server_args.kv_cache_dtype),
+        ),
         model_hash=_model_hash(config),
         device=_device_shape(runner, table.rules),
         overheads=replace(ASSUMED_OVERHEADS, fused_graph_tokens=max(fused, default=0)),
@@ -98,37 +105,6 @@ def _tile_rows(attention: AttentionBackend) -> int:
 def fused_graph_tokens(runner: ModelRunner) -> tuple[int, ...]:
     """The sizes for which SGLang captured graphs of prompt tokens, growing."""
     return tuple(sorted(getattr(runner.prefill_cuda_graph_runner, "capture_num_tokens", ()) or ()))
-
-
-def model_shape(config: Any, name: str) -> ModelShape:
-    """From the configuration of the model's text decoder, whatever it lacks: what a shape cannot say of a
-    family is a plain guess, which the first measurement replaces, and no reason not to serve."""
-    heads = _count(config, "num_attention_heads", "num_heads") or 1
-    hidden = _count(config, "hidden_size") or 1
-    dtype = getattr(config, "torch_dtype", None) or getattr(config, "dtype", None)
-    return ModelShape(
-        name=name,
-        layers=_count(config, "num_hidden_layers") or 1,
-        hidden=hidden,
-        intermediate=_count(config, "intermediate_size") or 4 * hidden,
-        heads=heads,
-        kv_heads=_count(config, "num_key_value_heads") or heads,
-        head_dim=_count(config, "head_dim") or max(1, hidden // heads),
-        vocab=_count(config, "vocab_size") or 1,
-        max_context_tokens=_count(config, "max_position_embeddings", "context_len") or 32768,
-        bytes_per_value=4 if "32" in str(dtype) and "b" not in str(dtype).rpartition(".")[2] else 2,
-    )
-
-
-def _count(config: Any, *names: str) -> int | None:
-    """The first of these fields that is a number above 0; of a list by layer, the mean."""
-    for name in names:
-        value = getattr(config, name, None)
-        each = value if isinstance(value, list | tuple) else [value]
-        numbers = [one for one in each if isinstance(one, int | float) and one > 0]
-        if numbers:
-            return max(1, round(sum(numbers) / len(each)))
-    return None
 
 
 def _model_hash(config: Any) -> str:
