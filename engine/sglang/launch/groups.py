@@ -25,6 +25,8 @@ class Device:
     rules: SmRules
     gpus: int | None
     """None for the stand-in on a CPU."""
+    memory_bytes: int | None = None
+    """Of the first of them."""
 
 
 def find_device(*, on_cpu: bool) -> Device:
@@ -46,7 +48,18 @@ def find_device(*, on_cpu: bool) -> Device:
     library.cuDeviceGetAttribute(ctypes.byref(sms), _MULTIPROCESSOR_COUNT, device)
     library.cuDeviceGetAttribute(ctypes.byref(major), _CAPABILITY_MAJOR, device)
     library.cuDeviceGetCount(ctypes.byref(gpus))
-    return Device(rules=sm_rules_of(sms.value, capability=major.value), gpus=gpus.value)
+    return Device(
+        rules=sm_rules_of(sms.value, capability=major.value),
+        gpus=gpus.value,
+        memory_bytes=total_memory_bytes(library, device),
+    )
+
+
+def total_memory_bytes(library: ctypes.CDLL, device: ctypes.c_int) -> int | None:
+    """A GPU's memory, which others may have a part of; None if the driver does not say."""
+    memory = ctypes.c_size_t(0)
+    failed = library.cuDeviceTotalMem_v2(ctypes.byref(memory), device)
+    return None if failed else memory.value or None
 
 
 def _error_name(library: ctypes.CDLL, status: int) -> str:

@@ -18,6 +18,7 @@ from pdmuxd.engine.sglang.launch.arguments import KEY_VARIABLE, Arguments, parse
 from pdmuxd.engine.sglang.launch.checks import check_environment, check_listening, check_model, check_tp_size
 from pdmuxd.engine.sglang.launch.flags import check_extra
 from pdmuxd.engine.sglang.launch.groups import find_device
+from pdmuxd.engine.sglang.launch.memory import FLAG, choose_fraction, weights_of
 from pdmuxd.engine.sglang.partition_tables import make_table, write_splits
 
 
@@ -33,12 +34,20 @@ def main(argv: Sequence[str] | None = None) -> int:
         device = find_device(on_cpu=_on_cpu(arguments.extra))
         check_tp_size(arguments.model, arguments.tp_size, gpus=device.gpus)
         table = make_table(device.rules, environment)
+        fraction = choose_fraction(
+            weights_of(arguments.model, arguments.extra, tp_size=arguments.tp_size),
+            device.memory_bytes,
+            arguments.extra,
+            tp_size=arguments.tp_size,
+        )
+        if fraction is not None:
+            sys.stderr.write(f"pdmuxd: {FLAG} {fraction:g}, for the sake of the model's weights\n")
         sys.stderr.write(f"pdmuxd: {len(table.groups)} partition groups: {write_splits(table.groups)}\n")
         if arguments.parent_pid is not None:
             parent.watch(arguments.parent_pid, arguments.link)
         from pdmuxd.engine.sglang.launch.server import serve  # many seconds, which a refusal saves
 
-        serve(arguments, table, key)
+        serve(arguments, table, key, fraction)
     except EngineError as error:
         return _fail(error, code=1)
     except PdmuxdError as error:

@@ -28,6 +28,7 @@ from pdmuxd.engine.sglang.launch.arguments import KEY_VARIABLE, Arguments
 from pdmuxd.engine.sglang.launch.checks import PLUGIN
 from pdmuxd.engine.sglang.launch.flags import CHECKED, check_parsed
 from pdmuxd.engine.sglang.launch.groups import write_groups_file
+from pdmuxd.engine.sglang.launch.memory import FLAG
 from pdmuxd.engine.sglang.partition_tables import write_splits
 
 _GROUPS_FILE = "sm-groups.yaml"
@@ -63,14 +64,20 @@ def plugin_environment(arguments: Arguments, table: PartitionTable) -> dict[str,
     return found
 
 
-def server_flags(arguments: Arguments, *, groups: int, groups_file: Path) -> list[str]:
-    """SGLang's command line; the key is not on it, because anyone may read a command line."""
+def server_flags(
+    arguments: Arguments, *, groups: int, groups_file: Path, fraction: float | None = None
+) -> list[str]:
+    """SGLang's command line; the key is not on it, because anyone may read a command line.
+
+    `fraction` of the memory is for weights and KV; None leaves it to SGLang.
+    """
     return [
         *("--model-path", arguments.model, "--served-model-name", arguments.served_model),
         *("--host", arguments.host, "--port", str(arguments.port), "--tp-size", str(arguments.tp_size)),
         *("--enable-pdmux", "--pdmux-config-path", str(groups_file), "--sm-group-num", str(groups)),
         *("--chunked-prefill-size", "-1", "--disable-overlap-schedule"),
         *(() if _has_graphs(arguments) else _FUSED_GRAPHS),
+        *(() if fraction is None else (FLAG, str(fraction))),
         *arguments.extra,
     ]
 
@@ -79,7 +86,7 @@ def _has_graphs(arguments: Arguments) -> bool:
     return bool(_USERS_GRAPHS & {word.partition("=")[0] for word in arguments.extra})
 
 
-def serve(arguments: Arguments, table: PartitionTable, key: str | None) -> None:
+def serve(arguments: Arguments, table: PartitionTable, key: str | None, fraction: float | None) -> None:
     """Run the server until it ends. Raises: SettingsError for what SGLang or multiplexing refuse."""
     with ExitStack() as stack:
         folder = _private_folder(arguments.link, stack)
@@ -87,7 +94,9 @@ def serve(arguments: Arguments, table: PartitionTable, key: str | None) -> None:
         os.environ.update(plugin_environment(arguments, table))
         # Not for the children, which have no use for it.
         os.environ.pop(KEY_VARIABLE, None)
-        server_args = _parse(server_flags(arguments, groups=groups, groups_file=folder / _GROUPS_FILE))
+        server_args = _parse(
+            server_flags(arguments, groups=groups, groups_file=folder / _GROUPS_FILE, fraction=fraction)
+        )
         server_args.api_key = key
         if key is not None:
             # SGLang logs all of its arguments.

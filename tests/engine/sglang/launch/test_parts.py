@@ -158,6 +158,10 @@ class FakeDriver:
         count._obj.value = 2
         return 0
 
+    def cuDeviceTotalMem_v2(self, memory, device):  # noqa: N802
+        memory._obj.value = 80_000_000_000
+        return 0
+
 
 @pytest.mark.parametrize(
     ("driver", "says"),
@@ -186,4 +190,4 @@ def test_one_line_says_why_there_is_no_gpu_to_serve_on(monkeypatch, driver, says
 def test_the_device_is_described_when_the_driver_has_green_contexts(monkeypatch):
     monkeypatch.setattr(ctypes, "CDLL", lambda name: FakeDriver())
     device = find_device(on_cpu=False)
-    assert (device.rules, device.gpus) == (SmRules(total_sms=132), 2)
+    assert (device.rules, device.gpus, device.memory_bytes) == (SmRules(total_sms=132), 2, 80_000_000_000)

@@ -6,14 +6,25 @@ import pytest
 from engine_rig import RULES
 
 from pdmuxd.engine.sglang.environment import PluginEnvironment
+from pdmuxd.engine.sglang.launch import memory
 from pdmuxd.engine.sglang.launch.arguments import parse
 from pdmuxd.engine.sglang.launch.server import FUSED_TOKENS, plugin_environment, server_flags
 from pdmuxd.engine.sglang.partition_tables import make_table
 
 
-def flags(tmp_path, *extra):
+def flags(tmp_path, *extra, fraction=None):
     words = ["--model", "m", "--served-model", "m", "--port", "1", "--", *extra]
-    return server_flags(parse(words), groups=4, groups_file=tmp_path / "groups")
+    return server_flags(parse(words), groups=4, groups_file=tmp_path / "groups", fraction=fraction)
+
+
+def test_a_chosen_share_of_memory_comes_before_what_the_user_says(tmp_path):
+    assert "--mem-fraction-static" not in flags(tmp_path)
+    found = flags(tmp_path, "--trust-remote-code", fraction=0.831)
+    assert found[-3:] == ["--mem-fraction-static", "0.831", "--trust-remote-code"]
+
+
+def test_memory_is_kept_for_the_graphs_that_are_captured(tmp_path):
+    assert len(FUSED_TOKENS) == memory.GRAPHS
 
 
 def test_fused_batches_are_captured_in_sizes_that_are_close_together(tmp_path):
