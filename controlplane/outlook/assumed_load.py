@@ -7,9 +7,10 @@ from typing import Literal
 
 from pdmuxd.controlplane.telemetry.recent import P50
 from pdmuxd.controlplane.telemetry.telemetry import Telemetry
+from pdmuxd.engine.core.observing import observation
 from pdmuxd.engine.core.policies.base import AnyPolicy
 from pdmuxd.engine.core.quantiles import nearest_rank
-from pdmuxd.engine.core.types import DecodeShape, EngineLimits, Observation, WaitingRequest
+from pdmuxd.engine.core.types import DecodeShape, Observation, WaitingRequest
 from pdmuxd.engine.link.messages import Hello
 
 DEFAULT_DECODE_BS, DEFAULT_CONTEXT_TOKENS, DEFAULT_NEW_TOKENS = 8, 1024, 2048
@@ -57,7 +58,7 @@ class Assumed:
             tbt_target_s=tbt_s,
         )
         context = self.decode_context_tokens
-        return Observation(
+        return observation(
             now_s=_ASKED_AT_S,
             partition_id=policy.table.decode_only,
             decode=DecodeShape(
@@ -65,14 +66,10 @@ class Assumed:
             ),
             tbt_target_s=tbt_s,
             last_token_s=_ASKED_AT_S,
-            prefill=None,
-            set_aside=(),
-            waiting=(prompt,),
-            waiting_count=1,
+            queue=(prompt,),
+            queue_length=1,
             kv_free_tokens=10**9,
-            limits=EngineLimits(
-                max_prefill_tokens=hello.max_prefill_tokens, max_decode_bs=self.decode_bs + 1
-            ),
+            limits=hello.limits,
             settings_version=hello.settings_version,
         )
 

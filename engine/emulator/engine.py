@@ -82,6 +82,11 @@ class EmulatedEngine:
         """When it looks again though nothing has come."""
 
     @property
+    def limits(self) -> EngineLimits:
+        """What it shows to policies as its limits."""
+        return self._limits
+
+    @property
     def total_sms(self) -> int:
         """The SMs of the device."""
         return self.profile.device.total_sms

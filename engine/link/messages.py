@@ -19,6 +19,7 @@ from pdmuxd.engine.core.slo import (
     LateAction,
     PriorityClass,
 )
+from pdmuxd.engine.core.types import EngineLimits
 from pdmuxd.engine.link.durations import Counts
 from pdmuxd.engine.link.measuring import Measure, Measured
 from pdmuxd.engine.link.predictors import Predictors
@@ -108,6 +109,10 @@ class Hello(msgspec.Struct, frozen=True, kw_only=True, tag="hello"):
     """Of a prompt and its answer together, as in force; 0 for an engine that does not say."""
     max_prefill_tokens: int = 16384
     max_decode_bs: int = 256
+    max_whole_tokens: int | None = None
+    """Of a prompt that memory holds whole; a longer one is prefilled in chunks. None: any, or not said."""
+    waiting_window: int = 256
+    max_set_aside: int = 8
     captured_decode_bs: tuple[int, ...] = ()
     """Batch sizes with a captured decode graph, growing; a batch in between is padded up to the next."""
     captured_fused_tokens: tuple[int, ...] = ()
@@ -126,6 +131,17 @@ class Hello(msgspec.Struct, frozen=True, kw_only=True, tag="hello"):
         """How many tokens prompt and answer may have together; None if it did not say."""
         shaped = 0 if self.model_shape is None else self.model_shape.max_context_tokens
         return self.max_context_tokens or shaped or None
+
+    @property
+    def limits(self) -> EngineLimits:
+        """What its loop shows to policies as its limits."""
+        return EngineLimits(
+            max_prefill_tokens=self.max_prefill_tokens,
+            max_whole_tokens=self.max_whole_tokens,
+            max_decode_bs=self.max_decode_bs,
+            waiting_window=self.waiting_window,
+            max_set_aside=self.max_set_aside,
+        )
 
     @property
     def roofline(self) -> RooflineModel | None:

@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from pdmuxd.engine.core.errors import EngineInvariantError
+from pdmuxd.engine.core.observing import observation
 from pdmuxd.engine.core.types import (
     DecodeShape,
     EngineLimits,
@@ -111,32 +112,28 @@ class View:
         set_aside: tuple[PrefillView, ...] = (),
     ) -> Observation:
         state, hidden = self._state, self._policy_runtime.hides_queue(now_s)
-        waiting = () if hidden else self._ledger.window(self._limits.waiting_window)
         kv_free_tokens = state.kv_free_tokens
-        denied = self._policy_runtime.state.denied.hidden(
-            kv_free_tokens, is_chunked=state.chunked_request is not None
-        )
-        if denied:
-            waiting = tuple(request for request in waiting if request.request_id not in denied)
-        is_layerwise = bool(set_aside) or (prefill is not None and prefill.mode is PrefillMode.LAYERWISE)
-        if is_layerwise and self._limits.max_whole_tokens is not None:
-            # Those run in fused steps, which wait for the layers under way: nobody is preempted for them.
-            waiting = tuple(request for request in waiting if self._limits.holds(request.new_tokens))
-        obs = Observation(
+        last_token_s = self._policy_runtime.state.last_token_s
+        obs = observation(
             now_s=now_s,
             partition_id=self._policy_runtime.state.partition_id,
             decode=decode,
             tbt_target_s=self._ledger.tbt_target_s(state.running, joining),
-            last_token_s=self._policy_runtime.state.last_token_s,
+            last_token_s=last_token_s,
             prefill=prefill,
             set_aside=set_aside,
-            waiting=waiting,
-            waiting_count=0 if hidden else len(state.waiting),
+            queue=() if hidden else self._ledger.window(self._limits.waiting_window),
+            queue_length=len(state.waiting),
+            is_queue_hidden=hidden,
+            denied=self._policy_runtime.state.denied.hidden(
+                kv_free_tokens, is_chunked=state.chunked_request is not None
+            ),
             kv_free_tokens=kv_free_tokens,
             limits=self._limits,
             settings_version=self._policy_runtime.settings_version,
-            decoding=self._turns.decoding(now_s, self._policy_runtime.state.last_token_s, joining_contexts),
+            decoding=self._turns.decoding(now_s, last_token_s, joining_contexts),
         )
+        waiting = obs.waiting
         if obs.are_slots_short:
             tenants = {
                 r.tenant for requests in (waiting, *(u.requests for u in obs.under_way)) for r in requests

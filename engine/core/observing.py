@@ -1,0 +1,65 @@
+"""How an observation is made of what the engine holds: by the loop at each safe point, and for a question.
+
+Whoever asks what a policy would do builds its observation here too, so that it is hidden from the policy what
+the loop would hide.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Container, Sequence
+
+from pdmuxd.engine.core.types import (
+    DecodeShape,
+    DecodingRequest,
+    EngineLimits,
+    Observation,
+    PrefillMode,
+    PrefillView,
+    WaitingRequest,
+)
+
+
+def observation(
+    *,
+    now_s: float,
+    partition_id: int,
+    decode: DecodeShape,
+    tbt_target_s: float | None,
+    last_token_s: float,
+    queue: Sequence[WaitingRequest],
+    queue_length: int,
+    kv_free_tokens: int,
+    limits: EngineLimits,
+    settings_version: int,
+    prefill: PrefillView | None = None,
+    set_aside: tuple[PrefillView, ...] = (),
+    denied: Container[str] = (),
+    is_queue_hidden: bool = False,
+    decoding: tuple[DecodingRequest, ...] = (),
+) -> Observation:
+    """What a policy is shown. Of the queue, of which `queue` is the window, it does not see
+
+    - anything, while the policy before is being replaced (`is_queue_hidden`);
+    - who was `denied` KV a moment ago, and would be again;
+    - prompts that memory does not hold whole, beside a prefill by layers: those run in fused steps, which
+      wait for the layers under way, and nobody is preempted for them.
+    """
+    waiting = () if is_queue_hidden else tuple(one for one in queue if one.request_id not in denied)
+    is_layerwise = bool(set_aside) or (prefill is not None and prefill.mode is PrefillMode.LAYERWISE)
+    if is_layerwise and limits.max_whole_tokens is not None:
+        waiting = tuple(one for one in waiting if limits.holds(one.new_tokens))
+    return Observation(
+        now_s=now_s,
+        partition_id=partition_id,
+        decode=decode,
+        tbt_target_s=tbt_target_s,
+        last_token_s=last_token_s,
+        prefill=prefill,
+        set_aside=set_aside,
+        waiting=waiting,
+        waiting_count=0 if is_queue_hidden else queue_length,
+        kv_free_tokens=kv_free_tokens,
+        limits=limits,
+        settings_version=settings_version,
+        decoding=decoding,
+    )
