@@ -183,7 +183,8 @@ async def _start(
     data = _listen(stack, given, settings.data.host, settings.data.port, section="data")
     admin = _listen(stack, given, settings.admin.host, settings.admin.port, section="admin")
     lock_fd = _claim_places(stack, loaded, given, data_url=url_of(data), admin_url=url_of(admin))
-    log.info("engine chosen", engine=engine.described, **({"why": engine.why} if engine.why else {}))
+    told = {"mode": engine.mode, "why": engine.why}
+    log.info("engine chosen", engine=engine.described, **{k: v for k, v in told.items() if v})
     control_plane = _open_store(stack, settings, migrate=first_run or (offer is not None and offer.migrate))
     api_key = first.ensure_tenant(control_plane, loaded) if first_run else None
     admin_token = first.ensure_admin_token(settings.resolved_token_file)

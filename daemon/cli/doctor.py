@@ -20,7 +20,16 @@ def register(app: typer.Typer) -> None:
 
 
 def doctor(
-    ctx: typer.Context, as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False
+    ctx: typer.Context,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    model: Annotated[
+        str | None,
+        typer.Option(
+            "--model",
+            metavar="FOLDER",
+            help="Say how this model would be served (default: engine.sglang.model).",
+        ),
+    ] = None,
 ) -> None:
     """Check this machine and installation: one verdict a line; the exit code is 1 if one is `fail`.
 
@@ -31,7 +40,7 @@ def doctor(
     from pdmuxd.daemon.doctor.run import examine
 
     findings = []
-    for finding in examine(ctx.obj, Probes()):
+    for finding in examine(ctx.obj, Probes(), model):
         findings.append(finding)
         if not as_json:
             _print(finding)

@@ -22,6 +22,8 @@ class Gpu:
     name: str
     sms: int
     capability: tuple[int, int]
+    memory_bytes: int | None = None
+    """None if the driver does not say."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import ctypes
 
 from pdmuxd.daemon.doctor.gpu import CudaDriver, Gpu
+from pdmuxd.engine.sglang.launch.memory import total_memory_bytes
 
 LIBRARY = "libcuda.so.1"
 
@@ -60,6 +61,7 @@ def _gpu(library: ctypes.CDLL, index: int) -> Gpu:
         name=name.value.decode("utf-8", "replace"),
         sms=attribute(_MULTIPROCESSOR_COUNT),
         capability=(attribute(_CAPABILITY_MAJOR), attribute(_CAPABILITY_MINOR)),
+        memory_bytes=total_memory_bytes(library, device),
     )
 
 

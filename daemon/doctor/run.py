@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from pdmuxd.daemon.doctor.findings import Finding, fail, ok
 from pdmuxd.daemon.doctor.gpu import check_gpu, check_sglang
+from pdmuxd.daemon.doctor.model import check_folder
 from pdmuxd.daemon.doctor.network import check_ports
 from pdmuxd.daemon.doctor.probes import Probes
 from pdmuxd.daemon.doctor.storage import check_database, check_profile, check_runtime_dir, check_state_dir
@@ -14,8 +15,11 @@ from pdmuxd.daemon.settings import LoadedSettings
 from pdmuxd.engine.core.errors import SettingsError
 
 
-def examine(loaded: LoadedSettings, probes: Probes) -> Iterator[Finding]:
-    """All findings. Wrong settings are one of them; what depends on settings is then left out."""
+def examine(loaded: LoadedSettings, probes: Probes, model: str | None = None) -> Iterator[Finding]:
+    """All findings. Wrong settings are one of them; what depends on settings is then left out.
+
+    `model` is a folder to look at in place of the settings'.
+    """
     first = probes.clocks()
     yield check_python(probes.python())
     usable = True
@@ -27,6 +31,9 @@ def examine(loaded: LoadedSettings, probes: Probes) -> Iterator[Finding]:
     yield from check_gpu(probes.cuda_driver(), probes.driver_version())
     yield from check_sglang(probes.installed_version("sglang"), probes.installed_version("cuda-python"))
     if usable:
+        section = loaded.settings.engine.sglang
+        if (folder := model or section.model) is not None:
+            yield from check_folder(folder, section, probes.cuda_driver())
         yield from _of_settings(loaded, probes)
     yield check_systemd(running=probes.systemd_running(), notify_socket=probes.notify_socket())
     yield from check_clock(first, probes.clocks(), synchronised=probes.clock_synchronised())

@@ -17,6 +17,7 @@ from pdmuxd.engine.core.policies.registry import NO_PREFILL_GRAPHS, parse_policy
 from pdmuxd.engine.emulator.profile import load_profile
 from pdmuxd.engine.sglang.launch.checks import check_model, check_tp_size
 from pdmuxd.engine.sglang.launch.flags import split_extra
+from pdmuxd.engine.sglang.launch.mode import mode_of
 
 EMULATOR_START_S = 60.0
 SGLANG_START_S = 1200.0
@@ -40,6 +41,8 @@ class EngineChoice:
     described: str
     """In a few words, for people."""
     start_timeout_s: float
+    mode: str | None = None
+    """How its model is expected to be served, split or in fused steps; None if that is not known."""
     why: str | None = None
     """What of it may surprise: why it is this one, or what it does not do."""
 
@@ -116,6 +119,7 @@ def _sglang(settings: EngineSection, state_dir: Path | None) -> EngineChoice:
         model=name,
         described=f"SGLang on {gpus}, model {model}",
         start_timeout_s=settings.start_timeout_s or SGLANG_START_S,
+        mode=mode_of(model, split_extra(section.extra_args), tp_size=section.tp_size),
         why=_not_done(settings.policy),
     )
 

@@ -103,6 +103,16 @@ def check_extra(words: Sequence[str]) -> None:
             raise SettingsError(_sentence(flag, REFUSED[field]))
 
 
+def value_of(flag: str, words: Sequence[str]) -> str | None:
+    """What follows a flag, the last time that it is given; None if it is not."""
+    found = None
+    for number, word in enumerate(words):
+        name, equals, value = word.partition("=")
+        if name == flag:
+            found = value if equals else next(iter(words[number + 1 : number + 2]), "")
+    return found
+
+
 def check_parsed(values: Mapping[str, object]) -> None:
     """Refuse what SGLang's parser made of all flags: the fields CHECKED. Raises: SettingsError."""
     for field, refusal in REFUSED.items():

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from pdmuxd.engine.core.errors import EngineError
 from pdmuxd.engine.core.partitions import PartitionTable, SmRules
+from pdmuxd.engine.sglang.launch.memory import total_memory_bytes
 from pdmuxd.engine.sglang.partition_tables import sm_rules_of
 from pdmuxd.engine.sglang.streams.cpu import TOTAL_SMS
 
@@ -53,13 +54,6 @@ def find_device(*, on_cpu: bool) -> Device:
         gpus=gpus.value,
         memory_bytes=total_memory_bytes(library, device),
     )
-
-
-def total_memory_bytes(library: ctypes.CDLL, device: ctypes.c_int) -> int | None:
-    """A GPU's memory, which others may have a part of; None if the driver does not say."""
-    memory = ctypes.c_size_t(0)
-    failed = library.cuDeviceTotalMem_v2(ctypes.byref(memory), device)
-    return None if failed else memory.value or None
 
 
 def _error_name(library: ctypes.CDLL, status: int) -> str:

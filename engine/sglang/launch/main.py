@@ -19,6 +19,7 @@ from pdmuxd.engine.sglang.launch.checks import check_environment, check_listenin
 from pdmuxd.engine.sglang.launch.flags import check_extra
 from pdmuxd.engine.sglang.launch.groups import find_device
 from pdmuxd.engine.sglang.launch.memory import FLAG, choose_fraction, weights_of
+from pdmuxd.engine.sglang.launch.mode import mode_of
 from pdmuxd.engine.sglang.partition_tables import make_table, write_splits
 
 
@@ -42,6 +43,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         )
         if fraction is not None:
             sys.stderr.write(f"pdmuxd: {FLAG} {fraction:g}, for the sake of the model's weights\n")
+        mode = mode_of(arguments.model, arguments.extra, tp_size=arguments.tp_size)
+        if mode is not None:
+            sys.stderr.write(f"pdmuxd: the model is expected to be served {mode}\n")
         sys.stderr.write(f"pdmuxd: {len(table.groups)} partition groups: {write_splits(table.groups)}\n")
         if arguments.parent_pid is not None:
             parent.watch(arguments.parent_pid, arguments.link)

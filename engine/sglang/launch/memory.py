@@ -8,6 +8,7 @@ activations memory does not hold are prefilled in chunks, so that they need no m
 
 from __future__ import annotations
 
+import ctypes
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -15,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from pdmuxd.engine.core.errors import SettingsError
+from pdmuxd.engine.sglang.launch.flags import value_of
 from pdmuxd.engine.sglang.model_config import read_config, shape_of_folder
 
 FLAG = "--mem-fraction-static"
@@ -112,6 +114,13 @@ def choose_fraction(
     return share
 
 
+def total_memory_bytes(library: ctypes.CDLL, device: ctypes.c_int) -> int | None:
+    """A GPU's memory, which others may have a part of; None if the driver does not say."""
+    memory = ctypes.c_size_t(0)
+    failed = library.cuDeviceTotalMem_v2(ctypes.byref(memory), device)
+    return None if failed else memory.value or None
+
+
 def stock_sizes(memory_bytes: int, tp_size: int) -> tuple[int, int]:
     """A stock server's chunk in tokens, and its largest captured decode batch."""
     for below_gib, chunk, rows in _STOCK:
@@ -127,16 +136,6 @@ def reserve_bytes(memory_bytes: int, tokens: int, rows: int, *, tp_size: int, is
     if memory_bytes / MIB > _LEAST_FROM_GIB * 1024:
         kept = max(kept, _LEAST_MIB)
     return kept * MIB
-
-
-def value_of(flag: str, words: Sequence[str]) -> str | None:
-    """What follows a flag, the last time that it is given; None if it is not."""
-    found = None
-    for number, word in enumerate(words):
-        name, equals, value = word.partition("=")
-        if name == flag:
-            found = value if equals else next(iter(words[number + 1 : number + 2]), "")
-    return found
 
 
 def _check_given(given: str, weights: Weights, memory_bytes: int) -> None:

@@ -14,6 +14,7 @@ import pytest
 from profiling import measured_profile
 from stores import new_database, opened
 
+from gpu_servers.model_folder import write_model_folder
 from pdmuxd.daemon.cli.main import main
 from pdmuxd.daemon.doctor import probes as real
 from pdmuxd.daemon.doctor.findings import Finding, Verdict, worst
@@ -119,6 +120,37 @@ def test_a_warning_says_what_to_do_when_green_contexts_are_not_supported(
     assert finding.verdict is Verdict.WARN
     assert says in finding.detail
     assert finding.hint
+
+
+def of_model(folder: str, *words: str, gb: float | None = 80, **sglang: object) -> dict[str, Finding]:
+    memory = None if gb is None else int(gb * 1e9)
+    gpu = Gpu(name="NVIDIA H100", sms=132, capability=(9, 0), memory_bytes=memory)
+    probes = dataclasses.replace(HEALTHY, cuda_driver=lambda: dataclasses.replace(H200, gpus=(gpu,)))
+    settings = loaded(**{"engine.sglang.extra_args": " ".join(words), **sglang})
+    return {finding.check: finding for finding in examine(settings, probes, folder)}
+
+
+def test_it_says_how_a_model_would_be_served_before_anything_is_loaded(tmp_path: Path) -> None:
+    folder = str(write_model_folder("qwen3-30b-a3b", tmp_path))
+    findings = of_model(folder, gb=85.5)
+    assert findings["model"].verdict is Verdict.OK
+    assert findings["model"].detail.startswith("split: prefills pause between its layers")
+    assert findings["weights"].detail == ("61.0 GB on each GPU, of 86; --mem-fraction-static will be 0.832")
+    fused = of_model(folder, "--quantization", "gptq_marlin")["model"]
+    assert fused.verdict is Verdict.INFO
+    assert fused.detail.startswith("fused steps: Marlin's locks")
+    assert "no GPU is here" in of_model(folder, gb=None)["weights"].detail
+
+
+def test_it_fails_when_a_model_does_not_fit_or_is_none(tmp_path: Path) -> None:
+    folder = str(write_model_folder("qwen3-30b-a3b", tmp_path))
+    small = of_model(folder, gb=40)["weights"]
+    assert small.verdict is Verdict.FAIL
+    assert "weights take 61 GB on each GPU, which has 40 GB" in small.detail
+    assert of_model(folder, gb=40, **{"engine.sglang.tp_size": 3})["model"].verdict is Verdict.FAIL
+    nothing = of_model(str(tmp_path / "nothing"))["model"]
+    assert (nothing.verdict, "there is no model folder" in nothing.detail) == (Verdict.FAIL, True)
+    assert of_model("meta/llama")["model"].verdict is Verdict.INFO
 
 
 @pytest.mark.parametrize(

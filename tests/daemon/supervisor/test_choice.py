@@ -102,3 +102,13 @@ def test_what_sglang_does_not_do_of_the_policy_is_said_when_it_is_chosen(model):
     for policy in ("auto", "pla+nograph/muxwise"):
         assert choice.choose_engine(settings(model, kind="sglang", policy=policy)).why is None
     assert choice.choose_engine(settings(kind="emulator", policy="pla/muxwise")).why is None
+
+
+def test_the_start_says_how_the_model_will_be_served(monkeypatch, model):
+    monkeypatch.setattr(choice, "ask_driver", lambda: H200)
+    assert choice.choose_engine(settings(model)).mode.startswith("split: ")
+    found = choice.choose_engine(settings(model, extra_args="--enable-torch-compile"))
+    assert found.mode == "fused steps: --enable-torch-compile: a compiled layer cannot pause"
+    (model / "config.json").write_text('{"architectures": ["WhisperForConditionalGeneration"]}')
+    assert "encoder" in choice.choose_engine(settings(model)).mode
+    assert choice.choose_engine(settings()).mode is None

@@ -3,7 +3,7 @@
 import pytest
 
 from pdmuxd.engine.core.errors import SettingsError
-from pdmuxd.engine.sglang.launch.flags import REFUSED, check_parsed, split_extra
+from pdmuxd.engine.sglang.launch.flags import REFUSED, check_parsed, split_extra, value_of
 
 
 def test_flags_are_split_as_a_shell_would_when_they_are_harmless():
@@ -47,3 +47,9 @@ def test_a_parsed_field_is_refused_when_an_abbreviation_hid_it():
     check_parsed(harmless)
     with pytest.raises(SettingsError, match="--speculative-algorithm"):
         check_parsed(harmless | {"speculative_algorithm": "EAGLE"})
+
+
+def test_the_last_of_a_flags_values_counts():
+    assert value_of("--a", ("--a", "1", "--b", "--a=2")) == "2"
+    assert value_of("--a", ("--a",)) == ""
+    assert value_of("--a", ("--ab", "1")) is None

@@ -15,7 +15,6 @@ from pdmuxd.engine.sglang.launch.memory import (
     choose_fraction,
     reserve_bytes,
     stock_sizes,
-    value_of,
     weights_of,
 )
 
@@ -133,9 +132,3 @@ def test_a_broken_index_does_not_stop_a_start(tmp_path: Path, index: str) -> Non
 
 def test_nothing_is_known_of_a_hubs_model() -> None:
     assert weights_of("meta/llama", (), tp_size=1) is None
-
-
-def test_the_last_of_a_flags_values_counts() -> None:
-    assert value_of("--a", ("--a", "1", "--b", "--a=2")) == "2"
-    assert value_of("--a", ("--a",)) == ""
-    assert value_of("--a", ("--ab", "1")) is None

@@ -1,0 +1,104 @@
+"""How a model will be served, told by its configuration before anything is loaded: split, or in fused steps.
+
+The engine decides when the model is loaded (`internals/splitting.py`). This is what it will come to, unless
+the comparison that it makes then fails. `tests/sglang/test_modes.py` holds it against SGLang's classes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from pdmuxd.engine.sglang.launch.flags import value_of
+from pdmuxd.engine.sglang.model_config import read_config, text_config
+
+SPLIT = "split: prefills pause between its layers, if a comparison at the start agrees"
+STATE = "it keeps a state of each request besides its KV"
+ENCODER = "decode reads what its encoder made"
+SPARSE = "its sparse attention (DSA) has one workspace for both streams"
+OWN_STREAM = "its experts run on a stream of their own, which has all SMs"
+OWN_SUM = "with several GPUs it sums over one communicator for both streams"
+MARLIN = "Marlin's locks are a layer's, which both streams would write"
+
+ENCODERS = frozenset(
+    {"WhisperForConditionalGeneration", "MllamaForConditionalGeneration", "MossVLForConditionalGeneration"}
+)
+"""SGLang's `is_encoder_decoder_model`."""
+OWN_STREAMS = frozenset({"Llama4ForConditionalGeneration", "Llama4ForCausalLM"})
+OWN_SUMS = frozenset({"MiniMaxM2ForCausalLM", "KimiK3ForConditionalGeneration"})
+_STATE_FIELDS = (
+    *("full_attention_interval", "hybrid_override_pattern", "linear_attn_config"),
+    *("mamba_d_state", "ssm_state_size", "state_size"),
+)
+_STATE_LAYERS = frozenset({"linear_attention", "mamba", "conv"})
+_MARLIN = frozenset({"gptq", "gptq_marlin", "awq", "awq_marlin"})
+_FLAGS: Mapping[str, tuple[frozenset[str], str]] = {
+    "--moe-a2a-backend": (frozenset({"none"}), "the exchange of tokens between experts has one buffer"),
+    "--expert-distribution-recorder-mode": (frozenset(), "the recorder follows one forward at a time"),
+    "--cpu-offload-gb": (frozenset({"0"}), "layers are brought for one forward at a time"),
+    "--enable-torch-compile": (frozenset(), "a compiled layer cannot pause"),
+    "--enable-flashinfer-allreduce-fusion": (frozenset(), "fused sums have one workspace"),
+}
+"""Values with which a flag is harmless, and why it is not with others; as in `internals/shared_state.py`."""
+_ATTENTION_FLAGS = ("--attention-backend", "--prefill-attention-backend", "--decode-attention-backend")
+_ONE_WORKSPACE = frozenset({"flashinfer_mla", "trtllm_mla", "trtllm_mha"})
+
+
+def mode_of(model: str, extra: Sequence[str], *, tp_size: int) -> str | None:
+    """`split: ...` or `fused steps: ...` with the reason; None for a model without a folder here."""
+    config = read_config(Path(model).expanduser())
+    if config is None:
+        return None
+    why = why_fused(config, extra, tp_size=tp_size)
+    return f"fused steps: {why}" if why else SPLIT
+
+
+def why_fused(config: Mapping[str, Any], extra: Sequence[str] = (), *, tp_size: int = 1) -> str:
+    """Why a model of this configuration is not split; empty if it is expected to be."""
+    inner = text_config(config)
+    names = _names(config)
+    kinds = inner.get("layer_types")
+    if any(inner.get(field) for field in _STATE_FIELDS) or (
+        isinstance(kinds, list) and any(kind in _STATE_LAYERS for kind in kinds if isinstance(kind, str))
+    ):
+        return STATE
+    if names & ENCODERS:
+        return ENCODER
+    if inner.get("index_topk"):
+        return SPARSE
+    if names & OWN_STREAMS:
+        return OWN_STREAM
+    if tp_size > 1 and names & OWN_SUMS:
+        return OWN_SUM
+    if _takes_marlin(config.get("quantization_config") or inner.get("quantization_config"), extra):
+        return MARLIN
+    return _of_flags(extra)
+
+
+def _names(config: Mapping[str, Any]) -> set[str]:
+    names = config.get("architectures")
+    return {name for name in names if isinstance(name, str)} if isinstance(names, list) else set()
+
+
+def _takes_marlin(quantized: object, extra: Sequence[str]) -> bool:
+    given = quantized if isinstance(quantized, Mapping) else {}
+    method = str(given.get("quant_method") or value_of("--quantization", extra) or "").lower()
+    if method in _MARLIN:
+        return True
+    groups = given.get("config_groups")
+    if method != "compressed-tensors" or not isinstance(groups, Mapping):
+        return False
+    # Weights alone are of few bits: SGLang's CompressedTensorsWNA16.
+    return any(isinstance(group, Mapping) and not group.get("input_activations") for group in groups.values())
+
+
+def _of_flags(extra: Sequence[str]) -> str:
+    for flag, (harmless, why) in _FLAGS.items():
+        value = value_of(flag, extra)
+        if value is not None and value not in harmless:
+            return f"{flag}: {why}"
+    for flag in _ATTENTION_FLAGS:
+        if (value := value_of(flag, extra)) in _ONE_WORKSPACE:
+            return f"{flag} {value}: it has one workspace for both streams"
+    return ""
