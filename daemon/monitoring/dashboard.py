@@ -88,13 +88,13 @@ def _panels() -> Iterator[dict[str, Any]]:
             "gridPos": {"x": 0, "y": y, "w": _WIDTH, "h": 1},
         }
         y += 1
-        columns = 3 if len(panels) % 3 == 0 else 4
+        columns = 1 if panels[0].is_table else 3 if len(panels) % 3 == 0 else 4
         width = _WIDTH // columns
         for index, panel in enumerate(panels):
             number += 1
             line, column = divmod(index, columns)
             grid = {"x": column * width, "y": y + line * _HEIGHT, "w": width, "h": _HEIGHT}
-            yield _panel(panel, number, grid)
+            yield (_table if panel.is_table else _panel)(panel, number, grid)
         y += -(-len(panels) // columns) * _HEIGHT
 
 
@@ -107,6 +107,33 @@ def _overrides(panel: Panel) -> Iterator[dict[str, Any]]:
                 "matcher": {"id": "byRegexp", "options": f"/ ({word})$/"},
                 "properties": [{"id": "color", "value": {"mode": "fixed", "fixedColor": colour}}],
             }
+
+
+def _table(panel: Panel, number: int, grid: dict[str, int]) -> dict[str, Any]:
+    hidden = ("Time", "Value", "__name__", "job")
+    return {
+        "id": number,
+        "type": "table",
+        "title": panel.title,
+        "description": panel.text,
+        "datasource": _SOURCE,
+        "gridPos": grid,
+        "fieldConfig": {"defaults": {"noValue": "Every promise is kept."}, "overrides": []},
+        "options": {"showHeader": True},
+        "targets": [
+            {
+                "refId": chr(ord("A") + index),
+                "datasource": _SOURCE,
+                "expr": query,
+                "format": "table",
+                "instant": True,
+            }
+            for index, (query, _) in enumerate(panel.queries)
+        ],
+        "transformations": [
+            {"id": "organize", "options": {"excludeByName": dict.fromkeys(hidden, True)}},
+        ],
+    }
 
 
 def _panel(panel: Panel, number: int, grid: dict[str, int]) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from importlib.resources import files
 from pathlib import Path
 
@@ -12,12 +13,18 @@ from pdmuxd.engine.core.errors import SettingsError
 RULES = "pdmuxd.rules.yml"
 
 
-def rules() -> str:
-    """The recording and alerting rules."""
-    return _asset(RULES)
+_RUNBOOK = re.compile(r"runbook: docs/alerts\.md(#\S+)")
 
 
-def write(folder: Path, *, targets: tuple[str, ...]) -> tuple[Path, ...]:
+def rules(runbook_url: str | None = None) -> str:
+    """The recording and alerting rules; with the address of the page of alerts each has a `runbook_url`."""
+    text = _asset(RULES)
+    if runbook_url is None:
+        return text
+    return _RUNBOOK.sub(lambda found: f"runbook_url: {json.dumps(runbook_url + found[1])}", text)
+
+
+def write(folder: Path, *, targets: tuple[str, ...], runbook_url: str | None = None) -> tuple[Path, ...]:
     """Write everything into `folder`; files of the same names are written anew. Returns what was written.
 
     `targets` are admin addresses (host:port) to scrape. Raises: SettingsError if it cannot be written.
@@ -25,7 +32,7 @@ def write(folder: Path, *, targets: tuple[str, ...]) -> tuple[Path, ...]:
     quoted = ", ".join(json.dumps(target) for target in targets)
     contents = {
         "prometheus.yml": _asset("prometheus.yml").replace("@TARGETS@", quoted),
-        RULES: rules(),
+        RULES: rules(runbook_url),
         "compose.yml": _asset("compose.yml"),
         "grafana/provisioning/datasources/prometheus.yml": _asset("datasource.yml"),
         "grafana/provisioning/dashboards/pdmuxd.yml": _asset("provider.yml"),

@@ -17,6 +17,8 @@ class Panel:
     queries: tuple[tuple[str, str], ...]
     text: str = ""
     stacked: bool = False
+    is_table: bool = False
+    """One row of labels for each series that there is now, over the whole width."""
     only_on_gpu: bool = False
     """The emulated GPU has no such series."""
 
@@ -43,6 +45,15 @@ def _one(title: str, unit: Unit, query: str, legend: str, text: str = "") -> Pan
 
 
 ROWS: dict[str, tuple[Panel, ...]] = {
+    "Who is hurt": (
+        Panel(
+            title="Incidents that are open",
+            unit="short",
+            queries=((f"pdmuxd_incident{{{WHO}}}", "{{tenant}} {{cause}}"),),
+            text="Who does not get what is promised, with the likely cause. `pdmuxd status` says more.",
+            is_table=True,
+        ),
+    ),
     "Targets": (
         Panel(
             title="First tokens in time",

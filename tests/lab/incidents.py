@@ -24,8 +24,9 @@ import httpx
 from daemon_process import Daemon
 
 ASK_EVERY_S, CALM_S, HURT_S, PATIENCE_S = 0.25, 3.0, 10.0, 90.0
-LONG, SHORT = 20_000, 200
-SLO = {"ttft_fixed_ms": 500, "ttft_per_1k_new_tokens_ms": 100, "tbt_ms": 100, "attainment_ratio": 0.95}
+LONG, SHORT, FLOOD = 20_000, 200, 60
+# Gaps may be long: the machine that the client shares is late by itself.
+SLO = {"ttft_fixed_ms": 500, "ttft_per_1k_new_tokens_ms": 100, "tbt_ms": 1000, "attainment_ratio": 0.95}
 
 
 class Tenant:
@@ -90,14 +91,14 @@ class Tenant:
 
 def behind_another(daemon, tenant):
     other = Tenant(daemon, f"flood-{tenant.name}")
-    for _ in range(40):
+    for _ in range(FLOOD):
         other.ask(LONG, 4)
     tenant.run(HURT_S)
     other.close()
 
 
 def behind_itself(daemon, tenant):
-    for _ in range(40):
+    for _ in range(FLOOD):
         tenant.ask(LONG, 4)
     tenant.run(HURT_S)
 
@@ -168,7 +169,11 @@ CASES = {
     "it may wait 1.5 s behind a flood": (expired, {"max_wait_ms": 1500}, {"queued", "expired"}),
     "a TTFT target under its prefill": (slow_prefill, {"slo": TIGHT, "tokens": LONG}, {"prefill_slow"}),
     "the engine is drained": (drained, {}, {"refused"}),
-    "the daemon is stopped for moments": (late_host, {}, {"host_late", "loop_late"}),
+    "the daemon is stopped for moments": (
+        late_host,
+        {"slo": SLO | {"tbt_ms": 300}},
+        {"host_late", "loop_late"},
+    ),
 }
 
 

@@ -101,3 +101,22 @@ def test_a_folder_that_cannot_be_written_is_one_line(tmp_path, capsys):
     (tmp_path / "file").write_text("")
     assert main(["monitoring", str(tmp_path / "file")]) == 2
     assert "cannot write" in capsys.readouterr().err
+
+
+def test_alerts_have_an_absolute_runbook_when_its_page_is_named(tmp_path, capsys):
+    page = "https://docs.example.com/pdmuxd/alerts.html"
+    assert main(["monitoring", "--runbook-url", page, str(tmp_path)]) == 0
+    groups = yaml.safe_load((tmp_path / "pdmuxd.rules.yml").read_text())["groups"]
+    found = [rule["annotations"] for group in groups for rule in group["rules"] if "alert" in rule]
+    assert len(found) > 20
+    assert all(each["runbook_url"].startswith(f"{page}#pdmuxd") and "runbook" not in each for each in found)
+    for wrong in ("docs/alerts.md", "https://a/b#c", 'https://a/"b'):
+        assert main(["monitoring", "--runbook-url", wrong, str(tmp_path)]) == 2
+        assert "--runbook-url is" in capsys.readouterr().err
+
+
+def test_who_is_hurt_is_a_table_on_top():
+    row, table, *others = dashboard()["panels"]
+    assert (row["title"], table["type"], table["gridPos"]["w"]) == ("Who is hurt", "table", 24)
+    assert [target["expr"].partition("{")[0] for target in table["targets"]] == ["pdmuxd_incident"]
+    assert {panel["type"] for panel in others} == {"row", "timeseries"}
