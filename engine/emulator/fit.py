@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 
 import msgspec
 import numpy as np
@@ -74,7 +75,18 @@ def _fit_decode(truth: RooflineModel, sms: int) -> DecodeCoefficients:
     ]
     rows = ((s.reused_tokens, s.bs, 1.0) for s in shapes)
     a, b, c = _relative_fit(rows, (truth.decode_s(s, sms) for s in shapes))
-    return DecodeCoefficients(per_reused_s=a, per_request_s=b, fixed_s=c)
+    line = DecodeCoefficients(per_reused_s=a, per_request_s=b, fixed_s=c)
+    if truth.model.experts is None:
+        return line
+    # What a batch reads of experts bends: at each size, what the line misses.
+    missed = [(s.bs, truth.decode_s(s, sms) - line.predict_s(s)) for s in shapes]
+    return replace(
+        line,
+        curve=tuple(
+            (float(size), float(np.mean([seconds for bs, seconds in missed if bs == size])))
+            for size in DECODE_BATCH_SIZES
+        ),
+    )
 
 
 def _relative_fit(rows: Iterable[tuple[float, ...]], seconds: Iterable[float]) -> list[float]:

@@ -41,6 +41,7 @@ _FLAGS: Mapping[str, tuple[frozenset[str], str]] = {
     "--enable-flashinfer-allreduce-fusion": (frozenset(), "fused sums have one workspace"),
 }
 """Values with which a flag is harmless, and why it is not with others; as in `internals/shared_state.py`."""
+_EXPERTS_FLAG = "--moe-runner-backend"
 _ATTENTION_FLAGS = ("--attention-backend", "--prefill-attention-backend", "--decode-attention-backend")
 _ONE_WORKSPACE = frozenset({"flashinfer_mla", "trtllm_mla", "trtllm_mha"})
 
@@ -98,6 +99,8 @@ def _of_flags(extra: Sequence[str]) -> str:
         value = value_of(flag, extra)
         if value is not None and value not in harmless:
             return f"{flag}: {why}"
+    if value_of(_EXPERTS_FLAG, extra) == "cutlass":
+        return f"{_EXPERTS_FLAG} cutlass: both streams would write the sizes of a layer's experts"
     for flag in _ATTENTION_FLAGS:
         if (value := value_of(flag, extra)) in _ONE_WORKSPACE:
             return f"{flag} {value}: it has one workspace for both streams"

@@ -39,6 +39,10 @@ than double is not replayed. Launched layer by layer, 32 layers take 18 to 40 ms
 batch's size (one H200, SGLang 0.5.23, 2026-11-21). Not 448: Llama-8B's products of 448 rows take longer than
 those of 512 (steps of 22.1 and 17.9 ms while serving, 2026-11-22)."""
 _FUSED_GRAPHS = ("--cuda-graph-bs-prefill", *map(str, FUSED_TOKENS))
+_NCCL_ORDER = "NCCL_LAUNCH_ORDER_IMPLICIT"
+"""Prefill and decode sum over two communicators. NCCL (2.26 and newer) then launches their kernels in the
+order of the host's calls on every GPU, so that none waits in the one and another in the other (its guide,
+"Using multiple NCCL communicators concurrently"). Not measured here."""
 _USERS_GRAPHS = {
     *("--cuda-graph-config", "--cuda-graph-bs-prefill", "--cuda-graph-max-bs-prefill"),
     *("--cuda-graph-backend-prefill", "--disable-prefill-cuda-graph", "--disable-cuda-graph"),
@@ -58,6 +62,8 @@ def plugin_environment(arguments: Arguments, table: PartitionTable) -> dict[str,
         KERNELS: "1" if arguments.partition_kernels else "0",
         KERNELS_FILE: arguments.kernels_file or "",
     }
+    if arguments.tp_size > 1:
+        found[_NCCL_ORDER] = os.environ.get(_NCCL_ORDER, "1")
     # SGLang would load every plugin that is installed, also those that packages it needs bring along.
     others = [name for name in os.environ.get("SGLANG_PLUGINS", "").split(",") if name]
     found["SGLANG_PLUGINS"] = ",".join(dict.fromkeys((*others, PLUGIN)))

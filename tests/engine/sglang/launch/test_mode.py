@@ -64,6 +64,8 @@ def test_some_models_are_split_on_one_gpu_alone() -> None:
         (("--enable-torch-compile",), False),
         (("--attention-backend", "flashinfer_mla"), False),
         (("--attention-backend", "fa3"), True),
+        (("--moe-runner-backend", "cutlass"), False),
+        (("--moe-runner-backend", "triton"), True),
         (("--quantization", "awq_marlin"), False),
         (("--quantization", "fp8"), True),
     ],

@@ -55,8 +55,16 @@ def test_fused_batches_may_be_captured_whole_when_the_user_says_nothing_of_graph
     assert environment("--mem-fraction-static", "0.8")["PDMUXD_WHOLE_GRAPHS"] == "1"
 
 
-def environment(*extra):
-    words = ["--model", "m", "--served-model", "m", "--port", "1", "--", *extra]
+def test_sums_of_two_communicators_are_launched_in_order_when_there_are_several_gpus(monkeypatch):
+    monkeypatch.delenv("NCCL_LAUNCH_ORDER_IMPLICIT", raising=False)
+    assert "NCCL_LAUNCH_ORDER_IMPLICIT" not in environment()
+    assert environment(tp_size=2)["NCCL_LAUNCH_ORDER_IMPLICIT"] == "1"
+    monkeypatch.setenv("NCCL_LAUNCH_ORDER_IMPLICIT", "0")
+    assert environment(tp_size=2)["NCCL_LAUNCH_ORDER_IMPLICIT"] == "0"
+
+
+def environment(*extra, tp_size=1):
+    words = ["--model", "m", "--served-model", "m", "--port", "1", "--tp-size", str(tp_size), "--", *extra]
     table = make_table(RULES, PluginEnvironment(policy="auto", link=None, partitions=None))
     return plugin_environment(parse(words), table)
 
