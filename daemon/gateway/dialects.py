@@ -1,10 +1,11 @@
 """How the answers of each API look, as far as the gateway must know: its errors, and where its tokens begin.
 
-Everything else passes untouched.
+Everything else passes untouched, but for what clients of an API cannot read.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Protocol
@@ -28,6 +29,22 @@ _ANTHROPIC_TYPES = {
     503: "overloaded_error",
     504: "timeout_error",
 }
+
+
+_WITH_METADATA = ("/v1/chat/completions", "/v1/completions")
+_SPANS = re.compile(rb',\s*"weight_versions":\s*\[[^][]*\](?=\s*\})')
+"""In an answer's text the quotes have a backslash before them."""
+
+
+def with_texts_as_metadata(path: str, body: bytes) -> bytes:
+    """An answer whose `metadata` are texts, as OpenAI's are.
+
+    SGLang 0.5.23 has a list among them, which weights made which tokens; strict clients (pydantic-ai) refuse
+    the whole answer for it.
+    """
+    if path not in _WITH_METADATA or b'"weight_versions"' not in body:
+        return body
+    return _SPANS.sub(b"", body)
 
 
 class ErrorBody(Protocol):

@@ -58,6 +58,7 @@ _MEANT: Sequence[tuple[str, tuple[str, ...]]] = (
     ("tool choice", ("tool_choice",)),
     ("tool_choice", ("tool_choice",)),
     ("not found in tools list", ("tool_choice",)),
+    ("out of vocabulary", ("label_token_ids",)),
     ("tool call", ("messages", "input")),
     ("tool", ("tools",)),
     ("reasoning effort", ("reasoning_effort", "reasoning")),

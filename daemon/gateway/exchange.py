@@ -13,7 +13,7 @@ import aiohttp
 
 from pdmuxd.daemon.gateway.admission import RETRY_AFTER_S
 from pdmuxd.daemon.gateway.delivery import Delivery, TimedPush
-from pdmuxd.daemon.gateway.dialects import OPENAI, Dialect
+from pdmuxd.daemon.gateway.dialects import OPENAI, Dialect, with_texts_as_metadata
 from pdmuxd.daemon.gateway.engine_errors import engine_error, refused_in_stream
 from pdmuxd.daemon.gateway.errors import Answer, Header, send_answer
 from pdmuxd.daemon.gateway.forecast import refused_by_engine
@@ -267,7 +267,7 @@ class Exchange:
         self._task = None  # from here on there is nothing left to interrupt
         answer = Answer(
             status=response.status,
-            body=body,
+            body=with_texts_as_metadata(self._path, body),
             headers=tuple(self._passed(response)),
             content_type=content_type.encode(),
         )

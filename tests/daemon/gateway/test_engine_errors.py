@@ -105,6 +105,11 @@ def test_an_answer_that_is_no_json_has_a_message_too(body):
     assert str(error) or not body
 
 
+def test_a_token_that_is_not_the_tokenizers_is_the_labels():
+    body = b'{"object":"error","message":"Token ID 511 is out of vocabulary (vocab size: 259)","code":400}'
+    assert engine_error(400, body, "/v1/score").param == "label_token_ids"
+
+
 @pytest.mark.parametrize("message", [TOO_LONG, REQUESTED])
 def test_a_prompt_that_is_too_long_is_said_in_the_words_that_clients_look_for(message):
     """LiteLLM's `is_error_str_context_window_exceeded` looks for these in lower case."""

@@ -131,3 +131,13 @@ async def test_json_numbers_keep_their_spelling(setup):
         seen = await setup.engine.seen.get()
     assert b'"top_p":0.1234567890123456789,' in setup.engine.raw
     assert seen["logit_bias"] == {"5": 1.5}
+
+
+async def test_metadata_are_texts_as_clients_expect(setup):
+    """SGLang's list among them; the same words in a text stay."""
+    spans = b'"weight_versions":[{"version":"default","start":0,"end":5}]'
+    text = spans.replace(b'"', b'\\"')
+    kept = b'{"choices":[{"text":"{\\"a\\":1,' + text + b'}"}],"metadata":{"weight_version":"default"'
+    setup.engine.say(kept + b"," + spans + b"}}")
+    async with setup.post() as answer:
+        assert await answer.read() == kept + b"}}"

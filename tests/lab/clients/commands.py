@@ -98,7 +98,8 @@ def tokenizer(node: Node) -> str:
         (folder / "tokenizer.json").write_bytes(answer.content)
         (folder / "tokenizer_config.json").write_text('{"tokenizer_class": "PreTrainedTokenizerFast"}')
         return str(folder)
-    return str(node.daemon.data("GET", "/model_info").json()["model_path"])
+    setting = "engine.sglang.model="
+    return next(word.removeprefix(setting) for word in node.daemon.command if word.startswith(setting))
 
 
 def aider(node: Node) -> dict[str, Callable[[], object]]:
