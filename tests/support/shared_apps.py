@@ -19,6 +19,8 @@ from fastapi import FastAPI
 from starlette.datastructures import State
 
 from pdmuxd.controlplane.admin_app import build_admin_app
+from pdmuxd.controlplane.database.callers import Caller
+from pdmuxd.controlplane.services.control_plane import ControlPlane
 from pdmuxd.controlplane.tenants.credentials import digest
 
 ADMIN_TOKEN = "the-admin-token"
@@ -78,6 +80,7 @@ class SharedApp:
             )
         finally:
             _building.pop()
+        self.authenticator: Any = self.app.user_middleware[0].kwargs["authenticator"]
         self._new = list(_mutable_parts(self.app))
 
     def _stand_in(self, name: str) -> Any:
@@ -123,6 +126,23 @@ def lent_app(behind: dict[str, Any], options: dict[str, Any]) -> Iterator[FastAP
         yield lent.app
     finally:
         lent.is_lent = False
+
+
+@functools.cache
+def _command_line_app() -> SharedApp:
+    return SharedApp(frozenset())
+
+
+def app_of_command(
+    control_plane: ControlPlane, *, admin_token_sha256: str, owner: Caller, **behind: Any
+) -> FastAPI:
+    """What `build_admin_app` is to a command that works on the database itself, as new for each."""
+    shared = _command_line_app()
+    shared.renew()
+    shared.given = {"control_plane": control_plane} | behind
+    shared.authenticator._token_sha256 = admin_token_sha256
+    shared.authenticator._owner = owner
+    return shared.app
 
 
 _CONTAINERS = (dict, list, set, deque)

@@ -10,9 +10,11 @@ from typing import Any
 
 import pytest
 from admin_daemon import AdminDaemon, admin_daemon
+from shared_apps import app_of_command
 from stores import ADMIN_TOKEN, new_database, opened
 
 from pdmuxd.controlplane.services.control_plane import ControlPlane
+from pdmuxd.daemon.cli import local_admin
 from pdmuxd.daemon.cli.main import main
 
 UNUSED_PORT = 1
@@ -55,6 +57,7 @@ def pdmuxd(
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "excepthook", sys.excepthook)
     monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.setattr(local_admin, "build_admin_app", app_of_command)
     root = logging.getLogger()
     handlers, level = root.handlers[:], root.level
     state = tmp_path / "state"
