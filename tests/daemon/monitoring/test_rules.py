@@ -25,6 +25,7 @@ def test_the_configuration_is_valid(tmp_path):
     promtool(tmp_path, "check", "config", "prometheus.yml")
 
 
+@pytest.mark.slow
 def test_alerts_fire_when_they_should(tmp_path):
     write(tmp_path, targets=("127.0.0.1:8081",))
     shutil.copy(Path(__file__).with_name("rules.test.yml"), tmp_path)
