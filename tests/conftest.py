@@ -1,5 +1,6 @@
 """What holds for all tests: how fast the machine is must not matter, speed is for benchmarks."""
 
+import gc
 import os
 import sys
 
@@ -29,6 +30,22 @@ def pytest_collection_modifyitems(items):
         for item in items:
             if item.get_closest_marker("e2e") or item.get_closest_marker("sglang"):
                 item.add_marker(pytest.mark.flaky(reruns=2))
+
+
+def pytest_collection_finish():
+    _freeze()
+
+
+def pytest_runtest_teardown(item, nextitem):
+    """Some tests run what thaws everything when it ends."""
+    if nextitem is not None and nextitem.path != item.path and gc.get_freeze_count() == 0:
+        _freeze()
+
+
+def _freeze():
+    """Modules and collected tests stay to the end: a collection of garbage need not walk through them."""
+    gc.collect()
+    gc.freeze()
 
 
 def pytest_runtest_setup(item):

@@ -23,6 +23,7 @@ class Cycle:
 def holding(monkeypatch):
     """Makes holders whose thread does not look by itself, and ends them."""
     monkeypatch.setattr(garbage, "LOOK_EVERY_S", 3600.0)
+    gc.unfreeze()  # what the tests' own process froze
     made = []
 
     def make(*, is_idle=lambda: False, path=None, keeps_thresholds=False):

@@ -113,6 +113,7 @@ def test_no_collection_looks_through_what_was_there_before_the_first_turn():
         rig.port.is_stopping = True
 
     rig.port.inbox.append(stop)
+    gc.unfreeze()  # what the tests' own process froze
     try:
         rig.loop.run()
     finally:
