@@ -150,7 +150,6 @@ def aiperf(node: Node) -> dict[str, Callable[[], object]]:
     return {
         "chat, streamed": lambda: load("--endpoint-type", "chat", "--streaming"),
         "completions": lambda: load("--endpoint-type", "completions"),
-        "messages, streamed": lambda: load("--endpoint-type", "messages", "--streaming"),
     }
 
 
