@@ -51,6 +51,15 @@ def explain(
     queued = sum(counted[each] for each in _IN_A_QUEUE)
     if queued >= NAMED_RATIO * total and total:
         return _queued(tenant, queued / total if causes else None, ahead, in_flight_ahead)
+    lost, refused = counted[Cause.ENGINE_LOST], counted[Cause.REFUSED]
+    if lost and lost + refused >= NAMED_RATIO * total:
+        # An engine that ends takes what it had, and until the next one serves the others are refused.
+        text = f"{cause_in_words(Cause.ENGINE_LOST)} ({lost} of {total} misses)"
+        if refused:
+            text = f"{text}; {refused} were refused for want of an engine or of a place"
+        command = _COMMANDS[Cause.ENGINE_LOST]
+        ratio = (lost + refused) / total
+        return Explained(cause=Cause.ENGINE_LOST, ratio=ratio, text=text, command=command)
     first, count = max(counted.items(), key=lambda each: (each[1], each[0]), default=(Cause.UNKNOWN, 0))
     if not total or first is Cause.UNKNOWN or count < NAMED_RATIO * total:
         known = [

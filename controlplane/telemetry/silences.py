@@ -14,9 +14,14 @@ class Silences:
 
     def __init__(self) -> None:
         self._kept: deque[tuple[float, float]] = deque(maxlen=_KEPT)
+        self._looked_s: float | None = None
 
     def look(self, heard_s: float | None, now_s: float, *, is_serving: bool) -> None:
-        """The engine was last heard then; asked each second."""
+        """The engine was last heard then; asked each second. After a time in which nobody looked, the daemon
+        itself stood still, and what the engine said meanwhile is still to be read."""
+        looked_s, self._looked_s = self._looked_s, now_s
+        if looked_s is None or now_s - looked_s > SILENT_S:
+            return
         if not is_serving or heard_s is None or now_s - heard_s <= SILENT_S:
             return
         if self._kept and self._kept[-1][0] == heard_s:

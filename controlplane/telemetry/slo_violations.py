@@ -119,6 +119,7 @@ _MAY_BE_STILL = frozenset(
         Cause.PREFILL_SLOW,
         Cause.SLOWER_THAN_PREDICTED,
         Cause.PREFILL_BETWEEN_TOKENS,
+        Cause.HOST_LATE,  # what a process made before it was stopped comes when it goes on
         Cause.UNKNOWN,
     }
 )

@@ -1,6 +1,7 @@
 """Ten incidents made on purpose, and what the daemon says of each: `python tests/lab incidents`.
 
-On a daemon of its own with the emulated engine, on loopback. In each a tenant of its own is hurt while it
+On a daemon of its own with the emulated engine, on loopback; in order of arrival, since else a flood harms
+itself alone. In each a tenant of its own is hurt while it
 asks a few times a second. Told are the cause, whether it is the one that was made, and how long after the
 client's last late answer REST says that it is over. REST and /metrics are sampled each half second: they
 have to agree.
@@ -24,7 +25,7 @@ import httpx
 from daemon_process import Daemon
 
 ASK_EVERY_S, CALM_S, HURT_S, PATIENCE_S = 0.25, 3.0, 10.0, 90.0
-LONG, SHORT, FLOOD = 20_000, 200, 60
+LONG, SHORT, FLOOD = 20_000, 200, 100
 # Gaps may be long: the machine that the client shares is late by itself.
 SLO = {"ttft_fixed_ms": 500, "ttft_per_1k_new_tokens_ms": 100, "tbt_ms": 1000, "attainment_ratio": 0.95}
 
@@ -34,7 +35,7 @@ class Tenant:
 
     def __init__(self, daemon, name, *, slo=SLO, tokens=SHORT, output=20, **fields):
         self.daemon, self.name, self.slo = daemon, name, slo
-        made = daemon.admin("PUT", f"/api/v1/tenants/{name}", json=fields)
+        made = daemon.admin("PUT", f"/api/v1/tenants/{name}", json={"max_in_flight": 200} | fields)
         assert made.status_code in (200, 201), made.text
         made = daemon.admin("PUT", f"/api/v1/tenants/{name}/slo?force=true", json=slo)
         assert made.status_code == 200, made.text
@@ -63,7 +64,7 @@ class Tenant:
     def _ask(self, tokens, output):
         self.asked += 1
         allowed_s = (self.slo["ttft_fixed_ms"] + self.slo["ttft_per_1k_new_tokens_ms"] * tokens / 1000) / 1000
-        body = self._body | {"prompt": [7 + self.asked % 1000] + [9] * (tokens - 1), "max_tokens": output}
+        body = self._body | {"prompt": f"{self.asked} " + "word " * (tokens - 1), "max_tokens": output}
         headers = {"Authorization": f"Bearer {self._key['secret']}"}
         begun_s = last_s = time.time()
         is_first = True
@@ -248,7 +249,7 @@ def main():
     parser.add_argument("--only", choices=list(CASES))
     asked = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
-        daemon = Daemon(Path(folder), settings=("admin.metrics_max_tenants=100",))
+        daemon = Daemon(Path(folder), settings=("engine.policy=auto:fcfs",))
         print(
             "| incident | late or lost | cause told | which is | over after the last | disagree | in words |"
         )

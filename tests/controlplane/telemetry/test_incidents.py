@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 
 import pytest
@@ -11,7 +12,9 @@ from telemetry_feeds import START_S, HandClock, heartbeat, request_record, telem
 
 from pdmuxd.controlplane.events.messages import IncidentEvent, TenantsEvent
 from pdmuxd.controlplane.node.engine_status import EngineStatus
+from pdmuxd.controlplane.telemetry.incident_causes import explain
 from pdmuxd.controlplane.telemetry.incidents import MOST_OPEN, OVER_WINDOW_S, REOPEN_S, Incidents, Miss
+from pdmuxd.controlplane.telemetry.silences import Silences
 from pdmuxd.controlplane.telemetry.slo_violations import Cause
 from pdmuxd.controlplane.telemetry.telemetry import TICK_S, TICKS_PER_SECOND, Telemetry
 from pdmuxd.controlplane.telemetry.waiting import OpenCounts
@@ -130,6 +133,18 @@ def test_the_cause_is_not_explained_when_nothing_seen_explains_most_misses() -> 
     assert found.text.startswith("not explained: 1 of 3")
 
 
+def test_a_lost_engine_is_the_cause_of_what_is_refused_until_the_next_serves() -> None:
+    causes = Counter({Cause.ENGINE_LOST: 7, Cause.REFUSED: 10})
+    found = explain("chat", causes, late_now=0, ahead=None, in_flight_ahead=0)
+    assert (found.cause, found.ratio, found.command) == ("engine_lost", 1.0, "pdmuxd engine quarantine")
+    assert found.text == (
+        "the engine ended while it answered (7 of 17 misses); "
+        "10 were refused for want of an engine or of a place"
+    )
+    alone = explain("chat", Counter({Cause.REFUSED: 10}), late_now=0, ahead=None, in_flight_ahead=0)
+    assert (alone.cause, alone.command) == ("refused", "pdmuxd status")
+
+
 def test_more_than_can_be_named_are_counted_and_told_of() -> None:
     incidents = Incidents()
     for number in range(MOST_OPEN + 5):
@@ -226,6 +241,18 @@ def test_an_engine_that_stood_still_is_the_cause_when_it_explains_the_delay(cloc
     [found] = known.incidents.open(clock())
     assert (found.cause, found.command) == ("engine_silent", "pdmuxd status")
     assert [one.cause for one in known.requests.ended()[-1].violations] == ["engine_silent"]
+
+
+def test_a_daemon_that_stood_still_itself_blames_no_engine() -> None:
+    silences = Silences()
+    silences.look(START_S, START_S, is_serving=True)
+    silences.look(START_S, START_S + 6, is_serving=True)
+    assert silences.seconds(START_S, START_S + 10) == 0.0
+    for second in range(7, 11):
+        silences.look(START_S + 6, START_S + second, is_serving=True)
+    assert silences.seconds(START_S, START_S + 20) == 4.0
+    silences.look(START_S + 6, START_S + 11, is_serving=False)
+    assert silences.seconds(START_S, START_S + 20) == 4.0
 
 
 def test_a_late_stream_does_not_keep_an_incident_open_when_it_ends_minutes_later(clock: HandClock) -> None:
