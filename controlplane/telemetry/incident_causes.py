@@ -57,9 +57,12 @@ def explain(
         text = f"{cause_in_words(Cause.ENGINE_LOST)} ({lost} of {total} misses)"
         if refused:
             text = f"{text}; {refused} were refused for want of an engine or of a place"
-        command = _COMMANDS[Cause.ENGINE_LOST]
-        ratio = (lost + refused) / total
-        return Explained(cause=Cause.ENGINE_LOST, ratio=ratio, text=text, command=command)
+        return Explained(
+            cause=Cause.ENGINE_LOST,
+            ratio=(lost + refused) / total,
+            text=text,
+            command=_COMMANDS[Cause.ENGINE_LOST],
+        )
     first, count = max(counted.items(), key=lambda each: (each[1], each[0]), default=(Cause.UNKNOWN, 0))
     if not total or first is Cause.UNKNOWN or count < NAMED_RATIO * total:
         known = [

@@ -281,13 +281,13 @@ class Incidents:
 
     def _explain(self, tenant: str, incident: _Open, waiting: Mapping[str, OpenCounts], now_s: float) -> None:
         still = waiting.get(tenant, NOTHING_OPEN)
-        target = incident.worst
-        ahead = self.work.ahead(waiting, now_s) if target != "tbt" else None
+        is_tbt = incident.worst == "tbt"
+        ahead = None if is_tbt else self.work.ahead(waiting, now_s)
         before = incident.explained
         found = explain(
             tenant,
-            incident.causes.get(target, Counter()),
-            late_now=still.late if target == "ttft" else 0,
+            sum(incident.causes.values(), Counter()),
+            late_now=0 if is_tbt else still.late,
             ahead=ahead,
             in_flight_ahead=0 if ahead is None else self._in_flight().get(ahead.tenant, 0),
         )
