@@ -160,11 +160,13 @@ class RequestHistory:
         arrived_s, ended_s, record = lifecycle.arrived_s, lifecycle.ended_s, lifecycle.record
         if not lifecycle.violations or arrived_s is None or ended_s is None:
             return lifecycle
+        seen = [each.ttft_s for each in (record, lifecycle.delivered) if each is not None]
+        first_s = max((each for each in seen if each is not None), default=None)
         found = find_silence(
             lifecycle.violations,
             self._silent_s,
             arrived_s=arrived_s,
-            first_s=None if record is None or record.ttft_s is None else arrived_s + record.ttft_s,
+            first_s=None if first_s is None else arrived_s + first_s,
             ended_s=ended_s,
         )
         return lifecycle if found == lifecycle.violations else replace(lifecycle, violations=found)

@@ -14,6 +14,7 @@ from pdmuxd.controlplane.events.messages import IncidentEvent, TenantsEvent
 from pdmuxd.controlplane.node.engine_status import EngineStatus
 from pdmuxd.controlplane.telemetry.incident_causes import explain
 from pdmuxd.controlplane.telemetry.incidents import MOST_OPEN, OVER_WINDOW_S, REOPEN_S, Incidents, Miss
+from pdmuxd.controlplane.telemetry.judged import Delivered
 from pdmuxd.controlplane.telemetry.silences import Silences
 from pdmuxd.controlplane.telemetry.slo_violations import Cause
 from pdmuxd.controlplane.telemetry.telemetry import TICK_S, TICKS_PER_SECOND, Telemetry
@@ -240,6 +241,19 @@ def test_an_engine_that_stood_still_is_the_cause_when_it_explains_the_delay(cloc
     turn(known, clock, 2)
     [found] = known.incidents.open(clock())
     assert (found.cause, found.command) == ("engine_silent", "pdmuxd status")
+    assert [one.cause for one in known.requests.ended()[-1].violations] == ["engine_silent"]
+
+
+def test_what_was_made_before_an_engine_stood_still_is_late_for_that(clock: HandClock) -> None:
+    known = telemetry(clock, chat=0.04)
+    known.status = lambda: EngineStatus(state="serving", since_s=START_S, stats=heartbeat())
+    known.on_state("serving", None)
+    turn(known, clock, 5)
+    ask(known, "r1")
+    turn(known, clock, 12, is_heard=False)
+    known.on_first_byte("r1")
+    known.on_request(request_record(request_id="r1", queue_s=0.0, ttft_s=0.1))
+    known.on_answered("r1", status=200, delivered=Delivered(ttft_s=12.0))
     assert [one.cause for one in known.requests.ended()[-1].violations] == ["engine_silent"]
 
 
