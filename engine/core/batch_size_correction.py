@@ -8,14 +8,17 @@ Llama-8B; once it is known, half of the steps are within 1 to 4% (docs/measureme
 
 from __future__ import annotations
 
+import math
 from bisect import bisect_left
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 SIZES = (*range(32, 321, 32), *range(384, 1025, 64), *range(1152, 2561, 128))
 """Tokens of a step, decoding requests included: from one to the next are taken as one size."""
 WEIGHT = 0.05
 """Of the newest step: about the last 20 of its size count. The first ones count for more, as in a mean."""
 LOWEST, HIGHEST = 0.7, 1.5
+FORGET_S = 5.0
+"""Seconds of steps after which half of what a size took is forgotten where sizes are compared."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,17 +33,46 @@ class BatchSizeCorrection:
     ratios: tuple[float, ...] = (1.0,) * len(SIZES)
     steps: tuple[int, ...] = (0,) * len(SIZES)
     """Seen of each size, counted as far as it matters."""
+    seen_s: tuple[float, ...] = (0.0,) * len(SIZES)
+    """When each size was seen last, by `clock_s`."""
+    clock_s: float = 0.0
+    """Seconds of steps, beside layers or fused, so far."""
+    level: float = 1.0
+    """Of steps of all sizes."""
+    level_s: float = 0.0
+    """When a step of any size was seen last."""
 
     def ratio(self, tokens: int) -> float:
-        """Typical over predicted seconds of a step of so many tokens."""
+        """Typical over predicted seconds of a step of so many tokens, by the last that were seen: for how
+        much fits into a step."""
         at = bisect_left(SIZES, tokens)
         return self.ratios[at] if at < len(SIZES) else 1.0
+
+    def hoped(self, tokens: int) -> float:
+        """The same for comparing sizes with each other, and fused steps with splits: what was not tried of
+        late is taken to be as what was, and all of it as predicted. A device that was slow for seconds would
+        else stay in what it did meanwhile: the rest would look slow until it is tried, and not be tried."""
+        at = bisect_left(SIZES, tokens)
+        level = self.hoped_level
+        if at == len(SIZES):
+            return level
+        kept = math.exp2((self.seen_s[at] - self.clock_s) / FORGET_S)
+        return level + kept * (self.ratios[at] - level)
+
+    @property
+    def hoped_level(self) -> float:
+        """Of steps of all sizes."""
+        return 1.0 + (self.level - 1.0) * math.exp2((self.level_s - self.clock_s) / FORGET_S)
+
+    def passed(self, seconds: float) -> BatchSizeCorrection:
+        """After a step that says nothing of sizes."""
+        return replace(self, clock_s=self.clock_s + seconds)
 
     def after(self, tokens: int, *, predicted_s: float, measured_s: float) -> BatchSizeCorrection:
         """The ratios after one more step."""
         at = bisect_left(SIZES, tokens)
         if at == len(SIZES):
-            return self
+            return self.passed(measured_s)
         old, seen = self.ratios[at], self.steps[at]
         weight = max(WEIGHT, 1.0 / (seen + 2))  # what was assumed before the first counts as one step
         new = min(HIGHEST, max(LOWEST, old + weight * (measured_s / predicted_s - old)))
@@ -53,4 +85,12 @@ class BatchSizeCorrection:
                 ratios[i] = between
         if seen * WEIGHT < 1.0:
             steps = (*steps[:at], seen + 1, *steps[at + 1 :])
-        return BatchSizeCorrection(tuple(ratios), steps)
+        clock_s = self.clock_s + measured_s
+        return BatchSizeCorrection(
+            ratios=tuple(ratios),
+            steps=steps,
+            seen_s=(*self.seen_s[:at], clock_s, *self.seen_s[at + 1 :]),
+            clock_s=clock_s,
+            level=self.level + WEIGHT * (min(HIGHEST, max(LOWEST, measured_s / predicted_s)) - self.level),
+            level_s=clock_s,
+        )

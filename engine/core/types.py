@@ -373,6 +373,8 @@ class Feedback:
     measured_s: float
     attainment_ratio: float = DEFAULT_SLO.attainment_ratio
     """Of the gaps, how many have to be in time: of all tenants' targets the strictest."""
+    follows_split: bool = False
+    """The step before ran beside layers: what was in flight had to end first, and that is in `measured_s`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

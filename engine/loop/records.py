@@ -76,7 +76,9 @@ def prefill_record(batch: LayerwiseBatch, *, number: int, now_s: float) -> Itera
     )
 
 
-def feedback(step: Step, timing: StepTiming, attainment_ratio: float) -> Feedback | None:
+def feedback(
+    step: Step, timing: StepTiming, attainment_ratio: float, *, follows_split: bool = False
+) -> Feedback | None:
     """What the policy may learn from a step; None if nothing was predicted, or no prefill was beside it.
 
     A split's guard is of what decode suffers from the prefill, not from a host that launched late; what a
@@ -95,6 +97,7 @@ def feedback(step: Step, timing: StepTiming, attainment_ratio: float) -> Feedbac
         predicted_s=predicted_s,
         measured_s=timing.gap_s if fused else timing.busy_s,
         attainment_ratio=attainment_ratio,
+        follows_split=follows_split,
     )
 
 

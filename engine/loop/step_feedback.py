@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from pdmuxd.engine.core.types import Mode
 from pdmuxd.engine.link.messages import HOST_DELAY_S
 from pdmuxd.engine.loop.decode import Step, StepTiming
 from pdmuxd.engine.loop.engine_info import LoopReporter
@@ -26,11 +27,16 @@ class StepFeedback:
         self.host_delays = 0
         """Steps that were launched later than HOST_DELAY_S after the one before."""
         self._stall_watch = StallWatch()
+        self._follows_split = False
+        """Whether the step read last ran beside layers."""
 
     def stepped(self, step: Step, timing: StepTiming, now_s: float) -> None:
         """A decode or fused step was read."""
         self.steps += 1
-        learned = feedback(step, timing, self._policy_runtime.attainment_ratio)
+        learned = feedback(
+            step, timing, self._policy_runtime.attainment_ratio, follows_split=self._follows_split
+        )
+        self._follows_split = step.decision.mode is Mode.SPLIT
         if learned is not None and step.decided_by is self._policy_runtime.policy:
             self._policy_runtime.learn(learned)
         context, sms = self._policy_runtime.policy.context, self._policy_runtime.engine.total_sms

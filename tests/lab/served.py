@@ -25,8 +25,9 @@ from pdmuxd.engine.emulator.profile import Profile, load_profile
 from pdmuxd.engine.emulator.requests import EmulatedRequest
 from pdmuxd.engine.link.predictors import Predictors
 
-SERVED = "served"
-"""Llama-8B on an H200 as SGLang serves it: partition kernels, the engine's own splits."""
+SERVED, SERVED_H100 = "served", "served-h100"
+"""Llama-8B on an H200 and on an H100 as SGLang serves it: partition kernels, the engine's own splits."""
+H100 = PROFILES.parent / "h100" / "llama-8b.profile.json.gz"
 
 
 def _kind(about: str, *parts: tuple[float, tuple[float, float, int], tuple[float, float, int]]) -> Kind:
@@ -68,13 +69,18 @@ class EngineSplits(Profile):
 
 @cache
 def device(name: str) -> Profile:
-    """`served`, or a profile that the emulator ships, or a file. Raises: ProfileError."""
-    if name != SERVED:
+    """`served`, `served-h100`, or a profile that the emulator ships, or a file. Raises: ProfileError."""
+    # The H200's ratios are those of docs/measurements/h200-emulator.md; fused steps of the H100 took what its
+    # profile says (docs/measurements/h100.md), and what is beside them was not measured there.
+    sources = {
+        SERVED: (PROFILES / "llama-8b.partition-kernels.profile.json.gz", 1.03),
+        SERVED_H100: (H100, 1.0),
+    }
+    if name not in sources:
         return load_profile(name)
-    source = PROFILES / "llama-8b.partition-kernels.profile.json.gz"
-    # The ratios are those of docs/measurements/h200-emulator.md.
+    source, fused_ratio = sources[name]
     made = serving_profile(
-        source, SERVED, fused_serving_ratio=1.03, colocated_serving_ratio=1.065, fused_step_us=600.0
+        source, name, fused_serving_ratio=fused_ratio, colocated_serving_ratio=1.065, fused_step_us=600.0
     )
     return EngineSplits(**{field.name: getattr(made, field.name) for field in fields(made)})
 

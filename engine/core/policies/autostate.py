@@ -67,7 +67,7 @@ class AutoState:
             obs,
             requests,
             split_step_ratio=self.split_step_ratio,
-            fused_step_ratio=self.fused_correction,
+            fused_step_ratio=self.size_correction.hoped_level,
         )
 
 
@@ -81,15 +81,15 @@ def after_step(state: AutoState, feedback: Feedback, split: SplitPlans, *, uses_
         predicted_s, latency_margin, size_correction = fused_learned(
             feedback, state.latency_margin, state.size_correction
         )
-        state = replace(
-            _fused_took(state, feedback), latency_margin=latency_margin, size_correction=size_correction
-        )
+        took = state if feedback.follows_split else _fused_took(state, feedback)
+        state = replace(took, latency_margin=latency_margin, size_correction=size_correction)
     else:
         learnt, margin = feedback, state.latency_margin.without_a_step()
         if feedback.prefill.new_tokens:
             ratio = state.split_step_ratio
             ratio += STEP_WEIGHT * (_within(measured_s / predicted_s) - ratio)
-            state = replace(state, split_step_ratio=ratio)
+            size_correction = state.size_correction.passed(measured_s)
+            state = replace(state, split_step_ratio=ratio, size_correction=size_correction)
         if uses_guard:
             decode_sms = split.table.groups[feedback.partition_id].decode_sms
             bound_s = predicted_s * state.guard.ratio(decode_sms, feedback.prefill, feedback.decode)

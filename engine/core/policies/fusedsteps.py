@@ -294,7 +294,7 @@ class FusedSteps:
 
         def token_s(size: int) -> float:
             products_s = self._cache.lookup(size, 0, sms, self._products_s)
-            return round(products_s * size_correction.ratio(size) / min(size, useful_tokens), 12)
+            return round(products_s * size_correction.hoped(size) / min(size, useful_tokens), 12)
 
         return min([size for size in reversed(STEP_TOKENS) if enough <= size <= most], key=token_s)
 
@@ -326,13 +326,13 @@ class FusedSteps:
         steps, left = divmod(new, budget)
         if steps or len(obs.waiting) > shape.bs:
             step_s = self._typical_step_s(obs, shape, budget, _before(shape, budget))
-            step_s *= size_correction.ratio(budget + bs)
+            step_s *= size_correction.hoped(budget + bs)
             if len(obs.waiting) > shape.bs:
                 return step_s * new / budget
             if not left:
                 return step_s * steps
         last_s = self._typical_step_s(obs, shape, left, 2 * _before(shape, left))
-        last_s *= size_correction.ratio(left + bs)
+        last_s *= size_correction.hoped(left + bs)
         return steps * step_s + last_s if steps else last_s
 
     def _typical_step_s(self, obs: Observation, shape: PrefillShape, tokens: int, before: float) -> float:
@@ -412,15 +412,17 @@ def fused_learned(
 ) -> tuple[float, LatencyMargin, BatchSizeCorrection]:
     """After a fused step: the seconds that it should have taken, and the corrections with this step learned.
 
-    A step that waited for the host says nothing about its size. A step without decoding requests says nothing
-    about the margin: nobody waited for its tokens.
+    A step that waited for the host, or for the layers of a split, says nothing about its size. A step without
+    decoding requests says nothing about the margin: nobody waited for its tokens.
     """
     predicted_s, measured_s = feedback.predicted_s, feedback.measured_s
     floor_s = latency_margin.floor_s
     tokens = feedback.prefill.new_tokens + feedback.decode.bs
     expected_s = predicted_s * size_correction.ratio(tokens)
-    if measured_s <= HOST_RATIO * expected_s:
+    if measured_s <= HOST_RATIO * expected_s and not feedback.follows_split:
         size_correction = size_correction.after(tokens, predicted_s=predicted_s, measured_s=measured_s)
+    else:
+        size_correction = size_correction.passed(measured_s)
     if feedback.decode.bs:
         latency_margin = latency_margin.after(
             predicted_s=expected_s, measured_s=measured_s, attainment_ratio=feedback.attainment_ratio

@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from pdmuxd.engine.core.batch_size_correction import HIGHEST, LOWEST, SIZES, BatchSizeCorrection
+from pdmuxd.engine.core.batch_size_correction import FORGET_S, HIGHEST, LOWEST, SIZES, BatchSizeCorrection
 
 
 def learned(*typical: tuple[int, float], start: BatchSizeCorrection | None = None) -> BatchSizeCorrection:
@@ -72,7 +72,8 @@ def test_a_ratio_is_bounded(measured_s: float, bound: float) -> None:
 
 def test_a_step_beyond_the_last_size_teaches_nothing() -> None:
     sizes = BatchSizeCorrection()
-    assert sizes.after(SIZES[-1] + 1, predicted_s=1.0, measured_s=1.4) is sizes
+    after = sizes.after(SIZES[-1] + 1, predicted_s=1.0, measured_s=1.4)
+    assert (after.ratios, after.steps, after.level) == (sizes.ratios, sizes.steps, sizes.level)
 
 
 def test_the_other_sizes_keep_their_ratio_when_one_is_measured() -> None:
@@ -81,3 +82,25 @@ def test_the_other_sizes_keep_their_ratio_when_one_is_measured() -> None:
     assert len(found.ratios) == len(SIZES)
     at = SIZES.index(192)
     assert [i for i in range(len(SIZES)) if found.ratios[i] != known.ratios[i]] == [at]
+
+
+def test_what_was_not_tried_of_late_is_compared_as_if_it_were_like_the_rest() -> None:
+    sizes = learned((1024, 1.4), (256, 1.1))
+    assert sizes.hoped(256) == pytest.approx(1.1, abs=0.02)
+    assert sizes.hoped(1024) == pytest.approx(1.1, abs=0.02)  # 300 steps of a second ago
+    assert sizes.ratio(1024) == pytest.approx(1.4, abs=0.01)  # but a step is planned for what was seen
+    assert learned((256, 1.1), (1024, 1.4)).hoped(1024) == pytest.approx(1.4, abs=0.02)
+
+
+def test_what_fused_steps_took_is_forgotten_while_none_runs() -> None:
+    sizes = learned((512, 1.4))
+    later = sizes.passed(FORGET_S)
+    assert later.hoped(512) == pytest.approx(1.3, abs=0.02)  # half of it, above a level half forgotten
+    assert sizes.passed(20 * FORGET_S).hoped(512) == pytest.approx(1.0, abs=0.001)
+    assert later.ratio(512) == sizes.ratio(512)
+    assert later.after(512, predicted_s=0.01, measured_s=0.014).hoped(512) > 1.35
+
+
+def test_sizes_beyond_the_graphs_are_hoped_to_be_as_all() -> None:
+    assert BatchSizeCorrection().hoped(100_000) == 1.0
+    assert learned((512, 1.4)).hoped(100_000) == pytest.approx(1.4, abs=0.01)

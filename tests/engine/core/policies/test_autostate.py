@@ -67,3 +67,15 @@ def test_decode_beside_layers_is_planned_slower_when_the_device_has_proved_slowe
 def test_the_guard_stays_as_profiled_when_the_device_has_proved_faster() -> None:
     policy, state = after_fused_steps(0.9)
     assert state.guard is policy.context.guard
+
+
+def test_a_fused_step_behind_a_split_says_nothing_of_fused_steps() -> None:
+    """It waits for layers in flight: on an H100 they took 1.13 of their prediction (p50), others 1.00."""
+    policy = build_policy("auto", linear_context())
+    state = policy.initial_state()
+    for _ in range(100):
+        seen = replace(took(Mode.FUSED, predicted_s=0.1, measured_s=0.13), follows_split=True)
+        state = policy.learn(seen, state)
+    assert state.fused_correction == state.prefill_correction == 1.0
+    assert state.size_correction.ratios == policy.initial_state().size_correction.ratios
+    assert state.latency_margin.ratio > policy.initial_state().latency_margin.ratio  # tokens were late
