@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 SIZES = (*range(32, 321, 32), *range(384, 1025, 64), *range(1152, 2561, 128))
 """Tokens of a step, decoding requests included: from one to the next are taken as one size."""
@@ -41,6 +41,10 @@ class BatchSizeCorrection:
     """Of steps of all sizes."""
     level_s: float = 0.0
     """When a step of any size was seen last."""
+    hopes: tuple[float, ...] = (1.0,) * len(SIZES)
+    """Of each size, by what was seen of it and how long ago."""
+    hoped_level: float = 1.0
+    """Of all sizes, by how long ago any was seen."""
 
     def ratio(self, tokens: int) -> float:
         """Typical over predicted seconds of a step of so many tokens, by the last that were seen: for how
@@ -53,20 +57,29 @@ class BatchSizeCorrection:
         late is taken to be as what was, and all of it as predicted. A device that was slow for seconds would
         else stay in what it did meanwhile: the rest would look slow until it is tried, and not be tried."""
         at = bisect_left(SIZES, tokens)
-        level = self.hoped_level
-        if at == len(SIZES):
-            return level
-        kept = math.exp2((self.seen_s[at] - self.clock_s) / FORGET_S)
-        return level + kept * (self.ratios[at] - level)
-
-    @property
-    def hoped_level(self) -> float:
-        """Of steps of all sizes."""
-        return 1.0 + (self.level - 1.0) * math.exp2((self.level_s - self.clock_s) / FORGET_S)
+        return self.hopes[at] if at < len(SIZES) else self.hoped_level
 
     def passed(self, seconds: float) -> BatchSizeCorrection:
         """After a step that says nothing of sizes."""
-        return replace(self, clock_s=self.clock_s + seconds)
+        return self._at(
+            self.clock_s + seconds, self.ratios, self.steps, self.seen_s, self.level, self.level_s
+        )
+
+    @staticmethod
+    def _at(
+        clock_s: float,
+        ratios: tuple[float, ...],
+        steps: tuple[int, ...],
+        seen_s: tuple[float, ...],
+        level: float,
+        level_s: float,
+    ) -> BatchSizeCorrection:
+        hoped = 1.0 + (level - 1.0) * math.exp2((level_s - clock_s) / FORGET_S)
+        hopes = [
+            hoped + math.exp2((last_s - clock_s) / FORGET_S) * (ratio - hoped)
+            for ratio, last_s in zip(ratios, seen_s, strict=True)
+        ]
+        return BatchSizeCorrection(ratios, steps, seen_s, clock_s, level, level_s, tuple(hopes), hoped)
 
     def after(self, tokens: int, *, predicted_s: float, measured_s: float) -> BatchSizeCorrection:
         """The ratios after one more step."""
@@ -86,11 +99,6 @@ class BatchSizeCorrection:
         if seen * WEIGHT < 1.0:
             steps = (*steps[:at], seen + 1, *steps[at + 1 :])
         clock_s = self.clock_s + measured_s
-        return BatchSizeCorrection(
-            ratios=tuple(ratios),
-            steps=steps,
-            seen_s=(*self.seen_s[:at], clock_s, *self.seen_s[at + 1 :]),
-            clock_s=clock_s,
-            level=self.level + WEIGHT * (min(HIGHEST, max(LOWEST, measured_s / predicted_s)) - self.level),
-            level_s=clock_s,
-        )
+        seen_s = (*self.seen_s[:at], clock_s, *self.seen_s[at + 1 :])
+        level = self.level + WEIGHT * (min(HIGHEST, max(LOWEST, measured_s / predicted_s)) - self.level)
+        return self._at(clock_s, tuple(ratios), steps, seen_s, level, clock_s)
