@@ -315,7 +315,9 @@ class Incidents:
 
     @staticmethod
     def _event(tenant: str, incident: _Open, now_s: float) -> IncidentEvent:
-        worst_first = sorted(incident.hurt.items(), key=lambda each: (each[1].worst_ratio, each[0]))
+        # What ended in time is counted of every target, since any may be missed later.
+        missed = (each for each in incident.hurt.items() if each[1].missed or each[1].worst_ratio < 1.0)
+        worst_first = sorted(missed, key=lambda each: (each[1].worst_ratio, each[0]))
         explained = incident.explained
         return IncidentEvent(
             at=instant(now_s),

@@ -75,9 +75,13 @@ class ConsoleDaemon(httpx.AsyncBaseTransport):
 
     def send(self, kind: str, data: dict[str, Any], *, numbered: bool = True, after_s: float = 0.0) -> None:
         """An event for whoever listens, or will; the clock goes on by `after_s` before it comes."""
+        self.send_encoded(kind, json.dumps(data), numbered=numbered, after_s=after_s)
+
+    def send_encoded(self, kind: str, data: str, *, numbered: bool = True, after_s: float = 0.0) -> None:
+        """The same of an event as a daemon keeps it."""
         self.sent += 1
         number = f"id: {scenes.SESSION}-{self.sent}\n" if numbered else ""
-        self._queue.put_nowait((after_s, f"{number}event: {kind}\ndata: {json.dumps(data)}\n\n".encode()))
+        self._queue.put_nowait((after_s, f"{number}event: {kind}\ndata: {data}\n\n".encode()))
 
     def send_raw(self, data: bytes) -> None:
         self._queue.put_nowait((0.0, data))

@@ -62,6 +62,20 @@ def test_one_begins_and_is_over_half_a_minute_after_its_last_miss() -> None:
     assert incidents.over_total == {"prefill_slow": 1}
 
 
+def test_only_targets_that_were_missed_are_told_when_others_ended_in_time() -> None:
+    incidents = Incidents()
+    serve(incidents, START_S, served=10, missed=5)
+    assert look(incidents, START_S) is not None
+    incidents.on_judged("chat", "tbt", judged=100, missed=0, at_s=START_S, now_s=START_S)
+    incidents.on_ended("chat", "tbt", 100)
+    incidents.on_ended("chat", "availability", 5)
+    (found,) = incidents.open(START_S)
+    assert [one.target for one in found.targets] == ["ttft"]
+    incidents.on_missed("chat", Miss(target="tbt", at_s=START_S, by_s=0.1, cause=Cause.PREFILL_SLOW))
+    (found,) = incidents.open(START_S)
+    assert [(one.target, one.judged, one.missed) for one in found.targets][1:] == [("tbt", 100, 1)]
+
+
 def test_few_misses_are_no_incident_unless_they_are_all() -> None:
     incidents = Incidents()
     serve(incidents, START_S, served=5, missed=2)
