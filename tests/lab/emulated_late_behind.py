@@ -1,0 +1,116 @@
+"""The emulated engine on the requests of `late-behind`, beside what was measured on a GPU.
+
+    python tests/lab emulated-late-behind [--rows docs/measurements/h100/late-behind.jsonl.gz]
+        [--device served-h100] [--in-flight 256]
+
+Virtual time. The requests are drawn as `late-behind` draws them; one that comes while `--in-flight` others
+are in the engine is refused, as by the tenant's limit. Emulated beside measured: TTFT, gaps between tokens,
+the share of good requests of those answered.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gzip
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from late_behind import drawn
+from rich.console import Console
+from rich.table import Table
+from served import SERVED_H100, device
+from tenant_floods import TARGET
+
+from pdmuxd.daemon.replay.collect import Collector
+from pdmuxd.engine.emulator.engine import EmulatedEngine
+from pdmuxd.engine.emulator.profile import Profile
+from pdmuxd.engine.emulator.requests import EmulatedRequest
+
+ROWS = Path(__file__).parents[2] / "docs/measurements/h100/late-behind.jsonl.gz"
+MODEL = "llama-8b"
+TBT_S = 0.05
+
+
+def emulated(row: dict[str, Any], profile: Profile, in_flight: int, seconds: float) -> dict[str, float]:
+    """One measured row's load and policy, in virtual time."""
+    arrivals = [
+        EmulatedRequest(
+            request_id=str(number),
+            tenant="a",
+            arrival_s=answer.due_s,
+            input_tokens=answer.prompt,
+            output_tokens=answer.tokens,
+        )
+        for number, answer in enumerate(drawn(row["load"], seconds, row["seed"], None))
+    ]
+    collector = Collector(arrivals, TBT_S)
+    engine = EmulatedEngine(profile=profile, policy=row["policy"], observer=collector)
+    slo = replace(TARGET.slo, ttft_fixed_s=1.0, ttft_per_1k_new_tokens_s=1.0, tbt_s=TBT_S)
+    engine.apply_settings(version=1, policy=row["policy"], slos={"a": replace(TARGET, slo=slo)})
+    collector.attach(engine.token_times)
+    taken = np.zeros(len(arrivals), dtype=bool)
+    for number, request in enumerate(arrivals):
+        engine.advance(request.arrival_s)
+        counters = engine.counters()
+        if counters.running + counters.waiting + counters.prefilling < in_flight:
+            taken[number] = True
+            engine.submit(request, request.arrival_s)
+    while (next_s := engine.next_event_s()) < float("inf"):
+        engine.advance(next_s)
+    outcomes = collector.outcomes()
+    ttft_s, gaps_s = outcomes.ttft_s[taken], outcomes.gaps_s
+    in_time = (ttft_s <= 1.0 + outcomes.input_tokens[taken] / 1000.0) & outcomes.finished[taken]
+    good = in_time & (outcomes.gap_p99_s[taken] <= TBT_S)
+    return {
+        "ttft_p50_ms": 1e3 * float(np.median(ttft_s)),
+        "ttft_p99_ms": 1e3 * float(np.quantile(ttft_s, 0.99)),
+        "gap_p50_ms": 1e3 * float(np.median(gaps_s)),
+        "gap_p99_ms": 1e3 * float(np.quantile(gaps_s, 0.99)),
+        "good": 100.0 * float(good.mean()),
+        "refused": 100.0 * float(1.0 - taken.mean()),
+    }
+
+
+def main() -> None:
+    """Read the flags, emulate each row, print."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--rows", type=Path, default=ROWS)
+    parser.add_argument("--device", default=SERVED_H100)
+    parser.add_argument("--in-flight", type=int, default=256)
+    parser.add_argument("--seconds", type=float, default=60.0)
+    args = parser.parse_args()
+    table = Table(title=f"{args.device} / measured; ms and %")
+    for column in (
+        "load, policy, way, seed",
+        "TTFT p50",
+        "TTFT p99",
+        "gap p50",
+        "gap p99",
+        "good, %",
+        "refused, %",
+    ):
+        table.add_column(column)
+    console, profile = Console(width=150), device(args.device)
+    for line in gzip.decompress(args.rows.read_bytes()).splitlines():
+        row = json.loads(line)
+        if row["model"] != MODEL:
+            continue
+        found = emulated(row, profile, args.in_flight, args.seconds)
+        answered = row["answers"] - row["errors"]
+        seen = row | {
+            "good": 100.0 * row["good_by_client"] * row["answers"] / answered,
+            "refused": 100.0 * row["errors"] / row["answers"],
+        }
+        way = row["arm"].partition("/")[2]
+        cells = [f"{found[key]:.1f} / {seen[key]:.1f}" for key in found]
+        table.add_row(f"{row['load']}, {row['policy']}, {way}, {row['seed']}", *cells)
+    console.print(table)
+
+
+if __name__ == "__main__":
+    main()
