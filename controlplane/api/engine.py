@@ -47,6 +47,19 @@ class EngineInfoOut(BaseModel):
         return cls(**{**msgspec.structs.asdict(hello), "partitions": partitions})
 
 
+class HiddenOut(BaseModel):
+    """How many waiting requests the policy does not see or may not begin, by reason; each has one."""
+
+    policy_change: int = Field(
+        description="Another policy waits for the prefill under way; nothing is begun until then."
+    )
+    kv_denied: int = Field(description="The engine had no KV for them, and has given back none since.")
+    long_prompt: int = Field(
+        description="Memory does not hold the prompt whole, and a prefill by layers is under way."
+    )
+    beyond_window: int = Field(description="More wait than the policy is shown.")
+
+
 class EngineStatsOut(BaseModel):
     """The engine's last heartbeat; counters are totals since it started."""
 
@@ -75,6 +88,7 @@ class EngineStatsOut(BaseModel):
     gpu_power_w: float | None
     stalls: int = Field(description="Steps that took far longer than expected.")
     host_delays: int = Field(description="Steps for which the device waited for the host.")
+    hidden: HiddenOut = Field(description="Of those that wait, whom the policy does not see, by reason.")
 
 
 class TbtOut(BaseModel):
@@ -148,7 +162,7 @@ def engine_routes(control_plane: ControlPlane, engine_status: Callable[[], Engin
             acked_version=status.acked_version,
             strictest_tbt=_strictest(control_plane),
             engine=EngineInfoOut.of(status.hello) if status.hello else None,
-            stats=EngineStatsOut(**msgspec.structs.asdict(stats)) if stats else None,
+            stats=EngineStatsOut.model_validate(msgspec.to_builtins(stats)) if stats else None,
         )
 
     @router.get("/policies", responses=documented())

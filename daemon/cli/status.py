@@ -127,9 +127,11 @@ def in_flight_text(engine: Mapping[str, Any], at_gateway: int) -> str:
     stats = engine["stats"]
     if stats is None or engine["state"] == "down":
         return f"{at_gateway} at the gateway"
+    hidden = ", ".join(f"{count} {reason}" for reason, count in stats.get("hidden", {}).items() if count)
     return (
         f"{at_gateway} at the gateway; in the engine {stats['waiting']} waiting, "
-        f"{stats['prefilling']} in prefill, {stats['running']} in decode"
+        + (f"not shown to the policy: {hidden}; " if hidden else "")
+        + f"{stats['prefilling']} in prefill, {stats['running']} in decode"
     )
 
 

@@ -6,6 +6,7 @@ Scrapes are answered in a thread of their own: what is iterated here is copied i
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict
 from typing import Protocol, get_args
 
 from prometheus_client.core import Metric
@@ -95,6 +96,10 @@ def _stats_families(stats: EngineStats) -> Iterator[Metric]:
         yield _one(f"pdmuxd_engine_{name}", getattr(stats, name))
     for name in _STATS_COUNTERS:
         yield _one(f"pdmuxd_engine_{name}_total", getattr(stats, name))
+    hidden = gauge_family("pdmuxd_engine_hidden")
+    for reason, count in asdict(stats.hidden).items():
+        hidden.add_metric((reason,), count)
+    yield hidden
     busy = gauge_family("pdmuxd_engine_sm_busy_ratio")
     busy.add_metric(("prefill",), stats.sm_busy_prefill_ratio)
     busy.add_metric(("decode",), stats.sm_busy_decode_ratio)

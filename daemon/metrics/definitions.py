@@ -197,6 +197,12 @@ GROUPS: dict[str, tuple[Definition, ...]] = {
         _gauge("engine_running", "Requests that decode."),
         _gauge("engine_waiting", "Requests that wait for prefill."),
         _gauge("engine_prefilling", "Requests in prefill."),
+        _gauge(
+            "engine_hidden",
+            "Of those that wait, whom the policy does not see or may not begin; `reason`: `policy_change` "
+            "(one waits to be in force), `kv_denied`, `long_prompt` (not whole in memory), `beyond_window`.",
+            "reason",
+        ),
         _gauge("engine_kv_used_tokens", "KV tokens in use."),
         _gauge("engine_kv_capacity_tokens", "KV tokens that fit."),
         _gauge("engine_cached_tokens", "KV tokens that the prefix cache holds, in use or evictable."),

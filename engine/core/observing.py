@@ -7,6 +7,7 @@ the loop would hide.
 from __future__ import annotations
 
 from collections.abc import Container, Sequence
+from dataclasses import dataclass
 
 from pdmuxd.engine.core.types import (
     DecodeShape,
@@ -17,6 +18,44 @@ from pdmuxd.engine.core.types import (
     PrefillView,
     WaitingRequest,
 )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Hidden:
+    """How many waiting requests the policy does not see or may not begin, by reason; each has one."""
+
+    policy_change: int = 0
+    """Another policy waits for the prefill under way, and nothing is begun until it is in force."""
+    kv_denied: int = 0
+    """The engine had no KV for them, and has given back none since."""
+    long_prompt: int = 0
+    """Memory does not hold the prompt whole, and a prefill by layers is under way."""
+    beyond_window: int = 0
+    """More wait than an observation shows."""
+
+
+NOTHING_HIDDEN = Hidden()
+
+
+def hidden(
+    queue: Sequence[WaitingRequest],
+    *,
+    queue_length: int,
+    limits: EngineLimits,
+    denied: Container[str] = (),
+    is_layerwise: bool = False,
+    is_changing: bool = False,
+) -> Hidden:
+    """Why `observation` leaves out those that wait, of which `queue` is the window."""
+    if is_changing:
+        return Hidden(policy_change=queue_length)
+    refused = sum(one.request_id in denied for one in queue)
+    long = sum(not limits.holds(one.new_tokens) and one.request_id not in denied for one in queue)
+    return Hidden(
+        kv_denied=refused,
+        long_prompt=long if is_layerwise else 0,
+        beyond_window=max(0, queue_length - len(queue)),
+    )
 
 
 def observation(

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pdmuxd.engine.core.errors import EngineInvariantError
+from pdmuxd.engine.core.observing import Hidden
 from pdmuxd.engine.core.partitions import PartitionTable
 from pdmuxd.engine.core.types import EngineLimits
 from pdmuxd.engine.emulator.book import EmulatedBook
@@ -166,6 +167,10 @@ class EmulatedEngine:
     def profile_id(self) -> int:
         """Id of the profile that the predictors in force are from; 0 if they are the emulator's own."""
         return self._runtime.profile_id
+
+    def hidden(self) -> Hidden:
+        """Who waits and is not shown to the policy, by reason."""
+        return self._loop.hidden()
 
     def shadow_counts(self) -> ShadowCounts | None:
         """How the decisions of the shadow policy differ; None if there is no shadow policy."""

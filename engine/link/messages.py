@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import msgspec
 
+from pdmuxd.engine.core.observing import NOTHING_HIDDEN, Hidden
 from pdmuxd.engine.core.roofline import SINGLE_GPU, RooflineModel
 from pdmuxd.engine.core.shapes import DeviceShape, ModelShape, Overheads, TensorParallel
 from pdmuxd.engine.core.slo import (
@@ -291,6 +292,8 @@ class EngineStats(msgspec.Struct, frozen=True, kw_only=True, tag="stats"):
     """Steps that took far longer than expected."""
     host_delays: int = 0
     """Steps for which the device waited for the host for longer than HOST_DELAY_S."""
+    hidden: Hidden = NOTHING_HIDDEN
+    """Of those that wait, whom the policy does not see or may not begin."""
 
 
 class TenantQueue(msgspec.Struct, frozen=True, kw_only=True):

@@ -18,6 +18,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+from pdmuxd.engine.core.observing import Hidden
 from pdmuxd.engine.loop.decode import DecodeStage
 from pdmuxd.engine.loop.decode_turns import DecodeTurns
 from pdmuxd.engine.loop.engine_info import Counters, LoopReporter
@@ -91,7 +92,7 @@ class EngineLoop:
             now_s=self.now_s,
         )
         turns = DecodeTurns(port.state, self.ledger)
-        view = View(
+        self._view = View(
             state=port.state,
             turns=turns,
             decode=decode,
@@ -101,7 +102,7 @@ class EngineLoop:
             limits=policy_runtime.engine.limits,
         )
         self._planner = Planner(
-            view=view,
+            view=self._view,
             turns=turns,
             ledger=self.ledger,
             policy_runtime=policy_runtime,
@@ -221,6 +222,10 @@ class EngineLoop:
             busy_prefill_sm_s=self.prefill.busy_sm_s + self._decode.busy_prefill_sm_s,
             busy_decode_sm_s=self._decode.busy_decode_sm_s,
         )
+
+    def hidden(self) -> Hidden:
+        """Who waits and is not shown to the policy, by reason. Nothing is changed by asking."""
+        return self._view.hidden()
 
     def _rest(self) -> None:
         """Nothing was launched beside which to look again."""

@@ -23,6 +23,10 @@ class DeniedOvertaking:
         """None of these was taken, with so much room."""
         self._request_ids, self._kv_free_tokens = request_ids, kv_free_tokens
 
+    def held(self, kv_free_tokens: int, *, is_chunked: bool) -> Collection[str]:
+        """Whom `hidden` would name now. Nothing is changed: who reports may ask on one rank only."""
+        return self._request_ids if is_chunked and kv_free_tokens <= self._kv_free_tokens else ()
+
     def hidden(self, kv_free_tokens: int, *, is_chunked: bool) -> Collection[str]:
         """Whom not to show: these, until KV was given back or no prompt is in chunks."""
         if self._request_ids and is_chunked and kv_free_tokens <= self._kv_free_tokens:

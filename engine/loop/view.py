@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from pdmuxd.engine.core.errors import EngineInvariantError
-from pdmuxd.engine.core.observing import observation
+from pdmuxd.engine.core.observing import Hidden, hidden, observation
 from pdmuxd.engine.core.types import (
     DecodeShape,
     EngineLimits,
@@ -100,6 +100,19 @@ class View:
         )
         names = [entry.request_id for entry in running.entries]
         return self._observation(now_s, grown, joining, list(zip(names, contexts, strict=True)))
+
+    def hidden(self) -> Hidden:
+        """Who waits and is not shown to the policy now, or may not be begun."""
+        state, runtime, prefill = self._state, self._policy_runtime, self._prefill
+        is_chunked = state.chunked_request is not None
+        return hidden(
+            () if runtime.is_changing else self._ledger.window(self._limits.waiting_window),
+            queue_length=len(state.waiting),
+            limits=self._limits,
+            denied=runtime.state.denied.held(state.kv_free_tokens, is_chunked=is_chunked),
+            is_layerwise=bool(prefill.set_aside) or (bool(prefill.members()) and not is_chunked),
+            is_changing=runtime.is_changing,
+        )
 
     def _observation(
         self,

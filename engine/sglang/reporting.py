@@ -171,4 +171,5 @@ class Reporter:
             gpu_clock_mhz=self._gauges.newest.clock_mhz,
             gpu_power_w=self._gauges.newest.power_w,
             shadow=loop.policy_runtime.shadow_counts(),
+            hidden=loop.hidden(),
         )

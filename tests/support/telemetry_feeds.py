@@ -13,6 +13,7 @@ from pdmuxd.controlplane.outlook.what_if import Predicting
 from pdmuxd.controlplane.services.directory import DirectorySnapshot
 from pdmuxd.controlplane.telemetry.telemetry import Telemetry
 from pdmuxd.controlplane.tenants.records import TenantRecord
+from pdmuxd.engine.core.observing import NOTHING_HIDDEN
 from pdmuxd.engine.core.partitions import Partition
 from pdmuxd.engine.core.slo import Slo
 from pdmuxd.engine.emulator.profile import load_profile
@@ -135,7 +136,7 @@ def request_record(**changes: Any) -> RequestRecord:
 
 def heartbeat(**changes: Any) -> EngineStats:
     zeros: dict[str, Any] = dict.fromkeys(EngineStats.__struct_fields__, 0)
-    return EngineStats(**(zeros | {"policy": "auto", "shadow": None} | changes))
+    return EngineStats(**(zeros | {"policy": "auto", "shadow": None, "hidden": NOTHING_HIDDEN} | changes))
 
 
 def directory(version: int = 1, **tbt_s: float) -> DirectorySnapshot:

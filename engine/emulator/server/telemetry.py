@@ -100,6 +100,7 @@ class Reporter:
                 dropped_records=self.dropped_records,
                 profile_id=self._engine.profile_id,
                 shadow=self._engine.shadow_counts(),
+                hidden=self._engine.hidden(),
             )
         )
         self._link.send(tenant_queues(self._engine.awaiting_first_token(), now.elapsed_s))

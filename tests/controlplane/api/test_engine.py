@@ -7,6 +7,7 @@ from stores import AdminCalls, slo
 
 from pdmuxd.controlplane.node.engine_status import EngineStatus
 from pdmuxd.controlplane.services.control_plane import ControlPlane
+from pdmuxd.engine.core.observing import Hidden
 from pdmuxd.engine.core.policies.registry import known_policies
 from pdmuxd.engine.link.messages import LINK_PROTOCOL, EngineStats, Hello
 
@@ -46,6 +47,7 @@ STATS = EngineStats(
     sm_busy_prefill_ratio=0.25,
     sm_busy_decode_ratio=0.5,
     dropped_records=0,
+    hidden=Hidden(long_prompt=2),
 )
 SERVING = EngineStatus(
     state="serving",
@@ -76,8 +78,14 @@ async def test_the_engine_is_shown_whole_when_it_serves(call: AdminCalls) -> Non
     ]
     assert (body["engine"]["total_sms"], body["engine"]["profile_provenance"]) == (132, "derived")
     for name in EngineStats.__struct_fields__:
-        if name not in ("settings_version", "policy", "shadow"):  # shown with the policy
+        if name not in ("settings_version", "policy", "shadow", "hidden"):  # shown with the policy
             assert body["stats"][name] == getattr(STATS, name)
+    assert body["stats"]["hidden"] == {
+        "policy_change": 0,
+        "kv_denied": 0,
+        "long_prompt": 2,
+        "beyond_window": 0,
+    }
 
 
 async def test_what_is_not_known_is_null_when_the_engine_starts(call: AdminCalls) -> None:

@@ -6,9 +6,13 @@ import gzip
 import msgspec
 
 from pdmuxd.daemon.bench.servers.link import Link
+from pdmuxd.engine.core.observing import NOTHING_HIDDEN
 from pdmuxd.engine.link.messages import EngineStats, IterationRecord
 
-STATS = EngineStats(**dict.fromkeys(EngineStats.__struct_fields__, 0) | {"policy": "auto", "shadow": None})
+STATS = EngineStats(
+    **dict.fromkeys(EngineStats.__struct_fields__, 0)
+    | {"policy": "auto", "shadow": None, "hidden": NOTHING_HIDDEN}
+)
 RECORD = IterationRecord(
     **{field.name: 0 for field in msgspec.structs.fields(IterationRecord) if field.required}
     | {"mode": "split", "reason": "best_fit", "measured_step_s": 0.03, "predicted_decode_s": 0.02}

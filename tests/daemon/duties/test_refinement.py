@@ -54,7 +54,11 @@ class Daemon:
 
 
 def stats(profile_id: int) -> EngineStats:
-    names = [name for name in EngineStats.__struct_fields__ if name not in ("policy", "profile_id", "shadow")]
+    names = [
+        name
+        for name in EngineStats.__struct_fields__
+        if name not in ("policy", "profile_id", "shadow", "hidden")
+    ]
     return EngineStats(policy="auto", profile_id=profile_id, **dict.fromkeys(names, 0))
 
 

@@ -25,6 +25,7 @@ from pdmuxd.daemon.metrics.collectors import (
 from pdmuxd.daemon.metrics.definitions import DEFINITIONS, histogram
 from pdmuxd.daemon.metrics.garbage import GarbageCounts
 from pdmuxd.daemon.tokens.counts import FallbackCause, TokenCounts
+from pdmuxd.engine.core.observing import Hidden
 from pdmuxd.engine.link.garbage import GarbageReport, Generation
 from pdmuxd.engine.link.messages import ShadowCounts
 
@@ -160,6 +161,11 @@ def test_the_engine_is_shown_as_it_is_when_scraped():
     status = EngineStatus(state="serving", since_s=0.0, stats=STATS)
     assert value(metrics, "pdmuxd_engine_up") == 1
     assert value(metrics, "pdmuxd_engine_steps_total") == 7
+    assert value(metrics, "pdmuxd_engine_hidden", reason="kv_denied") == 0
+
+    hiding = msgspec.structs.replace(STATS, hidden=Hidden(kv_denied=3))
+    status = EngineStatus(state="serving", since_s=0.0, stats=hiding)
+    assert value(metrics, "pdmuxd_engine_hidden", reason="kv_denied") == 3
 
 
 def test_the_clock_of_the_gpu_is_shown_when_the_driver_says_it():

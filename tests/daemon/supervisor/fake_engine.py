@@ -21,10 +21,15 @@ import signal
 import subprocess
 import sys
 
+from pdmuxd.engine.core.observing import NOTHING_HIDDEN
 from pdmuxd.engine.link.messages import LINK_PROTOCOL, Ack, EngineSettings, EngineStats, Hello
 from pdmuxd.engine.link.socket import EngineEnd
 
-ZEROS = dict.fromkeys(EngineStats.__struct_fields__, 0) | {"policy": "muxwise", "shadow": None}
+ZEROS = dict.fromkeys(EngineStats.__struct_fields__, 0) | {
+    "policy": "muxwise",
+    "shadow": None,
+    "hidden": NOTHING_HIDDEN,
+}
 
 
 def hello(profile):

@@ -21,6 +21,7 @@ from pdmuxd.daemon.supervisor.child import describe_exit, engine_environment
 from pdmuxd.daemon.supervisor.enginelog import EngineLog
 from pdmuxd.daemon.supervisor.plan import emulator_command
 from pdmuxd.daemon.supervisor.silence import TICK_S, Silence, Standstill
+from pdmuxd.engine.core.observing import NOTHING_HIDDEN
 from pdmuxd.engine.link import procfs
 from pdmuxd.engine.link.messages import EngineStats
 
@@ -267,7 +268,7 @@ def test_sockets_are_removed_when_nobody_listens_on_them(tmp_path):
 
 
 def _heartbeat(**fields):
-    zeros = dict.fromkeys(EngineStats.__struct_fields__, 0) | {"policy": "auto"}
+    zeros = dict.fromkeys(EngineStats.__struct_fields__, 0) | {"policy": "auto", "hidden": NOTHING_HIDDEN}
     return EngineStats(**zeros | fields)
 
 

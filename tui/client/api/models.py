@@ -427,6 +427,7 @@ class EngineStatsOut(TypedDict):
     gpu_power_w: float | None
     stalls: int
     host_delays: int
+    hidden: HiddenOut
 
 
 class FallbackLearnedOut(TypedDict):
@@ -524,6 +525,15 @@ class HeldOut(TypedDict):
     request_ids: list[str]
     engine_errors: list[str]
     until: str
+
+
+class HiddenOut(TypedDict):
+    """How many waiting requests the policy does not see or may not begin, by reason; each has one."""
+
+    policy_change: int
+    kv_denied: int
+    long_prompt: int
+    beyond_window: int
 
 
 class HistoryColumns(TypedDict):
