@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from pdmuxd.engine.core.guard import UNMEASURED_RATIO
-from pdmuxd.engine.core.shapes import DeviceShape, ModelShape, Overheads, TensorParallel
+from pdmuxd.engine.core.shapes import DeviceShape, Experts, ModelShape, Overheads, TensorParallel
 
 LLAMA_8B = ModelShape(
     name="llama-8b",
@@ -61,6 +61,19 @@ QWEN3_14B = ModelShape(
     head_dim=128,
     vocab=151936,
     max_context_tokens=131072,
+)
+
+QWEN3_30B_A3B = ModelShape(
+    name="qwen3-30b-a3b",
+    layers=48,
+    hidden=2048,
+    intermediate=6144,
+    heads=32,
+    kv_heads=4,
+    head_dim=128,
+    vocab=151936,
+    max_context_tokens=131072,
+    experts=Experts(count=128, per_token=8, intermediate=768),
 )
 
 COMPUTE_SHARE, BANDWIDTH_SHARE = 0.70, 0.85
@@ -143,6 +156,13 @@ DEPLOYMENTS = {
     ),
     "h200-qwen3-14b": Deployment(
         model=QWEN3_14B,
+        device=H200,
+        hbm_bytes=141e9,
+        guard_default_ratio=UNMEASURED_RATIO,
+        tensor_parallel=TensorParallel(),
+    ),
+    "h200-qwen3-30b-a3b": Deployment(
+        model=QWEN3_30B_A3B,
         device=H200,
         hbm_bytes=141e9,
         guard_default_ratio=UNMEASURED_RATIO,

@@ -2,18 +2,16 @@ from __future__ import annotations
 
 import io
 import json
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from pdmuxd.engine.core.errors import ProfileError
-from pdmuxd.engine.core.shapes import Experts
 from pdmuxd.engine.core.types import DecodeShape, PrefillShape
 from pdmuxd.engine.emulator import fit
 from pdmuxd.engine.emulator.profile import DEFAULT_PROFILE, available_profiles, load_profile
-from pdmuxd.engine.emulator.shapes import DEPLOYMENTS, QWEN3_8B
+from pdmuxd.engine.emulator.shapes import DEPLOYMENTS, QWEN3_30B_A3B
 from pdmuxd.engine.profiling.document import read_file
 from pdmuxd.engine.profiling.hardware import predict_s
 from pdmuxd.engine.profiling.measurement import settled
@@ -34,20 +32,9 @@ def test_the_shipped_profile_is_the_derived_one_when_it_is_made_again(name: str)
         assert made["prefill"]["per_new_s"] == pytest.approx(kept.prefill.per_new_s, rel=1e-5)
 
 
-def test_a_model_with_experts_is_emulated_by_its_own_shape(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    experts = Experts(count=128, per_token=8, intermediate=768)
-    shape = replace(
-        QWEN3_8B, name="qwen3-30b-a3b", layers=48, hidden=2048, intermediate=6144, kv_heads=4, experts=experts
-    )
-    deployed = replace(DEPLOYMENTS["h200-qwen3-8b"], model=shape)
-    monkeypatch.setitem(DEPLOYMENTS, "experts", deployed)
-    out = io.StringIO()
-    fit.main(["experts"], out.write)
-    (tmp_path / "experts.json").write_text(out.getvalue())
-    profile = load_profile(str(tmp_path / "experts.json"))
-    assert profile.model == shape
+def test_a_model_with_experts_is_emulated_by_its_own_shape() -> None:
+    profile = load_profile("h200-qwen3-30b-a3b")
+    assert profile.model == QWEN3_30B_A3B
     # 61 GB of 0.88 x 141 are weights, and a token keeps 96 KiB.
     assert profile.kv_capacity_tokens == pytest.approx((0.88 * 141e9 - 61e9) / 98304, rel=0.01)
     one, many = (profile.truth.decode_s(DecodeShape(bs=bs, reused_tokens=bs * 100), 132) for bs in (1, 64))
