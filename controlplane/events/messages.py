@@ -222,6 +222,8 @@ class IncidentEvent(EventMessage):
     """What would help, as a command; null where none is known to."""
     predicted: str | None = Field(None, examples=["chat: 91.0% to 99.2% of TTFT in time"])
     """What that is predicted to do; null where it is not predicted."""
+    not_predicted: str | None = Field(None, examples=["only what limits do is predicted"])
+    """Why it is not; null where it is."""
 
 
 class TenantsEvent(EventMessage):

@@ -8,9 +8,10 @@ is a forecast, not a replay: what it says of the targets in force stands beside 
 
 from __future__ import annotations
 
+import heapq
 import math
 from bisect import bisect_right
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -116,14 +117,16 @@ def forecast(
     targets: Mapping[str, Slo],
     questions: Questions,
     delays: dict[str, Delay] | None = None,
+    concurrency: Mapping[str, int] | None = None,
 ) -> Forecast:
     """What `targets` would have given; requests of tenants that have none are served and not judged.
 
     `delays` is what delivery adds to the device, by tenant; without it tokens come as they are made.
+    `concurrency`: of these tenants the gateway lets so many in at a time, and the others wait there.
     """
     delays = {} if delays is None else delays
     device = _Device(recent, targets, questions, delays)
-    ttft_s, prefill_s, time_s = _served(recent.requests, targets, device)
+    ttft_s, prefill_s, time_s = _served(recent.requests, targets, device, concurrency or {})
     by_tenant: dict[str, list[tuple[float, int]]] = {}
     for request, first_s in zip(recent.requests, ttft_s, strict=True):
         by_tenant.setdefault(request.tenant, []).append((first_s, request.new_tokens))
@@ -158,7 +161,10 @@ def _tenant(times: Sequence[tuple[float, int]], slo: Slo, tbt: float | None, del
 
 
 def _served(
-    requests: Sequence[EndedRequest], targets: Mapping[str, Slo], device: _Device
+    requests: Sequence[EndedRequest],
+    targets: Mapping[str, Slo],
+    device: _Device,
+    concurrency: Mapping[str, int],
 ) -> tuple[list[float], float, float]:
     """Seconds until the first token of each request, for which prefill was busy, and until all was done.
 
@@ -173,12 +179,15 @@ def _served(
     ]
     by_deadline = device.goes_by_deadline
     free_s = requests[0].arrived_s if requests else 0.0
-    start_s, busy_s = free_s, 0.0
-    while coming < len(requests) or waiting:
+    start_s, busy_s, gate = free_s, 0.0, _Gate(requests, concurrency)
+    while coming < len(requests) or waiting or gate.holds:
         if not waiting:
-            free_s = max(free_s, requests[coming].arrived_s)
+            coming_s = requests[coming].arrived_s if coming < len(requests) else math.inf
+            free_s = max(free_s, min(coming_s, gate.next_s))
+        waiting += gate.opened(free_s)
         while coming < len(requests) and requests[coming].arrived_s <= free_s:
-            waiting.append(coming)
+            if gate.lets_in(coming):
+                waiting.append(coming)
             coming += 1
         if by_deadline:
             now_s = free_s
@@ -197,7 +206,65 @@ def _served(
         busy_s += taken_s
         for index in batch:
             ttft_s[index] = free_s - requests[index].arrived_s
+            gate.begun(index, free_s)
     return ttft_s, busy_s, free_s - start_s
+
+
+class _Gate:
+    """Requests of limited tenants, of which only so many are let in at a time; by their index.
+
+    Each holds its place for as long as it decoded; one that has not ended, for as long as the median.
+    """
+
+    def __init__(self, requests: Sequence[EndedRequest], concurrency: Mapping[str, int]) -> None:
+        self._requests = requests
+        self._left = {name: max(1, most) for name, most in concurrency.items()}
+        self._held: dict[str, deque[int]] = {name: deque() for name in concurrency}
+        self._ends: list[tuple[float, str]] = []
+        decoded: dict[str, list[float]] = {name: [] for name in concurrency}
+        for one in requests:
+            if one.tenant in decoded and one.ttft_s is not None:
+                decoded[one.tenant].append(_decode_s(one))
+        self._usual_s = {name: nearest_rank(each, P50) or 0.0 for name, each in decoded.items()}
+
+    @property
+    def holds(self) -> bool:
+        """Whether any waits to be let in."""
+        return any(self._held.values())
+
+    @property
+    def next_s(self) -> float:
+        """When the next of those that were let in ends."""
+        return self._ends[0][0] if self._ends else math.inf
+
+    def lets_in(self, index: int) -> bool:
+        """Whether one that has come goes on; else it is held."""
+        tenant = self._requests[index].tenant
+        if tenant not in self._left:
+            return True
+        if not self._left[tenant]:
+            self._held[tenant].append(index)
+            return False
+        self._left[tenant] -= 1
+        return True
+
+    def begun(self, index: int, now_s: float) -> None:
+        """One has its first token."""
+        one = self._requests[index]
+        if one.tenant in self._left:
+            decode_s = self._usual_s[one.tenant] if one.ttft_s is None else _decode_s(one)
+            heapq.heappush(self._ends, (now_s + decode_s, one.tenant))
+
+    def opened(self, now_s: float) -> list[int]:
+        """Those that are let in for the ones that have ended."""
+        found: list[int] = []
+        while self._ends and self._ends[0][0] <= now_s:
+            _, tenant = heapq.heappop(self._ends)
+            if self._held[tenant]:
+                found.append(self._held[tenant].popleft())
+            else:
+                self._left[tenant] += 1
+        return found
 
 
 class _Device:
@@ -312,3 +379,7 @@ def _rounded(value: int) -> int:
 
 def _arrived_s(request: EndedRequest) -> float:
     return request.arrived_s
+
+
+def _decode_s(request: EndedRequest) -> float:
+    return max(0.0, request.ended_s - request.arrived_s - (request.ttft_s or 0.0))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from pdmuxd.controlplane.telemetry.prompt_work import Ahead
 from pdmuxd.controlplane.telemetry.slo_violations import Cause
@@ -36,6 +36,8 @@ class Explained:
     text: str
     behind: str | None = None
     command: str | None = None
+    concurrency: int | None = None
+    """To which the command limits `behind`."""
 
 
 def explain(
@@ -102,4 +104,16 @@ def _queued(tenant: str, ratio: float | None, ahead: Ahead | None, in_flight_ahe
         text=f"queued behind {ahead.tenant}: {seen}",
         behind=ahead.tenant,
         command=f"pdmuxd limit set {ahead.tenant} concurrency={least}:wait",
+        concurrency=least,
     )
+
+
+def steady(before: Explained | None, found: Explained) -> Explained:
+    """`found` with the command of `before`, unless that is another or off by more than half: one that changes
+    with each request in flight can neither be predicted nor typed."""
+    if before is None or before.concurrency is None or found.concurrency is None:
+        return found
+    is_near = found.concurrency <= 2 * before.concurrency and before.concurrency <= 2 * found.concurrency
+    if before.behind != found.behind or not is_near:
+        return found
+    return replace(found, command=before.command, concurrency=before.concurrency)

@@ -16,7 +16,7 @@ from typing import Literal
 from pdmuxd.controlplane.events.messages import IncidentEvent, IncidentTarget, instant
 from pdmuxd.controlplane.milliseconds import to_ms
 from pdmuxd.controlplane.telemetry.counts import CountWindow
-from pdmuxd.controlplane.telemetry.incident_causes import Explained, explain
+from pdmuxd.controlplane.telemetry.incident_causes import Explained, explain, steady
 from pdmuxd.controlplane.telemetry.prompt_work import PromptWork
 from pdmuxd.controlplane.telemetry.slo_violations import Cause
 from pdmuxd.controlplane.telemetry.waiting import NOTHING_OPEN, OpenCounts
@@ -51,6 +51,26 @@ class Miss:
     """Of requests, or of gaps."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limiting:
+    """The command of an open incident: limit `behind` to `concurrency`, so that `tenant` is served."""
+
+    incident_id: str
+    tenant: str
+    began_s: float
+    behind: str
+    concurrency: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Predicted:
+    """What a limit is predicted to do, or why that cannot be told; one of both."""
+
+    of: Limiting
+    text: str | None = None
+    why_not: str | None = None
+
+
 @dataclass(slots=True)
 class _Hurt:
     judged: int = 0
@@ -72,7 +92,7 @@ class _Open:
     hurt: dict[Target, _Hurt] = field(default_factory=dict)
     causes: dict[Target, Counter[Cause]] = field(default_factory=dict)
     explained: Explained | None = None
-    predicted: str | None = None
+    predicted: Predicted | None = None
     ended_by: Literal["recovered", "gone"] | None = None
 
     @property
@@ -221,12 +241,20 @@ class Incidents:
         """The one that a tenant has open."""
         return self._told(tenant, now_s) if tenant in self._open else None
 
-    def predict(self, incident_id: str, predicted: str | None) -> None:
-        """What the command of an open one is predicted to do."""
+    def limiting(self) -> list[Limiting]:
+        """The commands of open ones that limit another tenant, those first of which nothing is predicted."""
+        found = []
         for name in self._open:
             incident = self._incident(name)
-            if incident is not None and incident.incident_id == incident_id:
-                incident.predicted = predicted
+            if incident is not None and (one := _limiting(name, incident)) is not None:
+                found.append((incident.predicted is not None, one))
+        return [one for _, one in sorted(found, key=lambda each: each[0])]
+
+    def predict(self, predicted: Predicted) -> None:
+        """Tell what a command is predicted to do, if it is still that incident's."""
+        incident = self._incident(predicted.of.tenant)
+        if incident is not None and _limiting(predicted.of.tenant, incident) == predicted.of:
+            incident.predicted = predicted
 
     def restore(self, past: Iterable[IncidentEvent], now_s: float) -> None:
         """Know those that were over lately, before the daemon started."""
@@ -295,6 +323,7 @@ class Incidents:
         is_less = found.cause in (Cause.UNKNOWN, None if before is None else before.cause)
         if before is not None and before.behind and is_less and not still.late:
             return
+        found = steady(before, found)
         if before is None or before.command != found.command:
             incident.predicted = None
         incident.explained = found
@@ -345,8 +374,32 @@ class Incidents:
             behind=None if explained is None else explained.behind,
             text=_NOTHING_SEEN if explained is None else explained.text,
             command=None if explained is None else explained.command,
-            predicted=incident.predicted,
+            predicted=None if incident.predicted is None else incident.predicted.text,
+            not_predicted=_not_predicted(incident),
         )
+
+
+def _limiting(tenant: str, incident: _Open) -> Limiting | None:
+    explained = incident.explained
+    if explained is None or explained.behind is None or explained.concurrency is None:
+        return None
+    return Limiting(
+        incident_id=incident.incident_id,
+        tenant=tenant,
+        began_s=incident.began_s,
+        behind=explained.behind,
+        concurrency=explained.concurrency,
+    )
+
+
+def _not_predicted(incident: _Open) -> str | None:
+    """Why nothing is predicted of the command; None where something is."""
+    explained = incident.explained
+    if explained is None or explained.command is None:
+        return "no command is known to help"
+    if explained.concurrency is None:
+        return "only what limits do is predicted"
+    return "nothing is predicted yet" if incident.predicted is None else incident.predicted.why_not
 
 
 def _cause(incident: _Open) -> str:

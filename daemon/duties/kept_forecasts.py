@@ -12,6 +12,7 @@ from pathlib import Path
 
 import structlog
 
+from pdmuxd.controlplane.outlook.limit_forecast import predicted
 from pdmuxd.controlplane.outlook.slo_preview import held_shares
 from pdmuxd.controlplane.outlook.what_if import Predictors
 from pdmuxd.controlplane.telemetry.forecast_record import HORIZON_S, Checked
@@ -21,6 +22,9 @@ from pdmuxd.daemon.process.state_file import read_state, write_state
 from pdmuxd.engine.core.errors import EngineError
 
 _NAME = "forecasts"
+LIMITS_EVERY_S = 5.0
+MOST_LIMITS = 3
+"""Of which something is predicted at a time: each takes two forecasts, some 100 ms in a thread."""
 
 log = structlog.get_logger("pdmuxd.forecasts")
 
@@ -69,7 +73,16 @@ class ForecastKeeper:
             await self.write()
             await self.forecast()
 
+    async def forecast_limits(self) -> None:
+        """Tell of open incidents what the limit that would help is predicted to do, until cancelled."""
+        incidents = self._telemetry.incidents
+        while True:
+            await asyncio.sleep(LIMITS_EVERY_S)
+            for one in incidents.limiting()[:MOST_LIMITS]:
+                incidents.predict(await asyncio.to_thread(predicted, one, self._telemetry, self._predictors))
+
 
 def start_checking_forecasts(stack: AsyncExitStack, keeper: ForecastKeeper) -> None:
     """Until `stack` is left."""
     in_background(stack, keeper.run(), name="forecasts")
+    in_background(stack, keeper.forecast_limits(), name="limit-forecasts")

@@ -13,7 +13,14 @@ from telemetry_feeds import START_S, HandClock, heartbeat, request_record, telem
 from pdmuxd.controlplane.events.messages import IncidentEvent, TenantsEvent
 from pdmuxd.controlplane.node.engine_status import EngineStatus
 from pdmuxd.controlplane.telemetry.incident_causes import explain
-from pdmuxd.controlplane.telemetry.incidents import MOST_OPEN, OVER_WINDOW_S, REOPEN_S, Incidents, Miss
+from pdmuxd.controlplane.telemetry.incidents import (
+    MOST_OPEN,
+    OVER_WINDOW_S,
+    REOPEN_S,
+    Incidents,
+    Miss,
+    Predicted,
+)
 from pdmuxd.controlplane.telemetry.judged import Delivered
 from pdmuxd.controlplane.telemetry.silences import Silences
 from pdmuxd.controlplane.telemetry.slo_violations import Cause
@@ -109,7 +116,8 @@ def test_misses_within_five_minutes_belong_to_the_same_one() -> None:
 
 
 def test_what_waits_late_keeps_it_open_and_names_who_is_before_it() -> None:
-    incidents = Incidents(in_flight=lambda: {"docs": 64})
+    in_flight = {"docs": 64}
+    incidents = Incidents(in_flight=lambda: in_flight)
     for second in range(240):
         incidents.work.add("docs", 100, START_S + second)
         incidents.work.add("chat", 100, START_S + second)
@@ -125,10 +133,27 @@ def test_what_waits_late_keeps_it_open_and_names_who_is_before_it() -> None:
     assert found is not None
     assert (found.cause, found.behind, found.cause_ratio) == ("queued", "docs", None)
     assert found.command == "pdmuxd limit set docs concurrency=32:wait"
+    assert (found.predicted, found.not_predicted) == (None, "nothing is predicted yet")
     own = look(incidents, now_s, waiting=waiting, tenant="docs")
     assert own is not None
     assert (own.cause, own.behind, own.command) == ("queued", "docs", None)
     assert "its own requests" in own.text
+    assert own.not_predicted == "no command is known to help"
+    (of,) = incidents.limiting()
+    assert (of.tenant, of.behind, of.concurrency) == ("chat", "docs", 32)
+    incidents.predict(Predicted(of=of, text="chat: 60.0% to 99.0% of TTFT in time"))
+    in_flight["docs"] = 50
+    look(incidents, now_s + 1, waiting=waiting)
+    same = incidents.of("chat", now_s + 1)
+    assert same is not None
+    assert (same.command, same.predicted) == (found.command, "chat: 60.0% to 99.0% of TTFT in time")
+    assert same.not_predicted is None
+    in_flight["docs"] = 200
+    look(incidents, now_s + 2, waiting=waiting)
+    incidents.predict(Predicted(of=of, text="of another limit"))
+    other = incidents.of("chat", now_s + 2)
+    assert other is not None
+    assert (other.command, other.predicted) == ("pdmuxd limit set docs concurrency=100:wait", None)
     assert look(incidents, now_s + 100, waiting=waiting) is None
     assert incidents.open(now_s + 100)[0].last_missed_at.timestamp() == now_s + 100
     over = look(incidents, now_s + 101)

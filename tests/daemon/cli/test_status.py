@@ -42,7 +42,7 @@ def test_an_incident_is_told_with_its_cause_and_what_would_help(pdmuxd, serving:
     known.watch(known.clock())
     shown = " ".join(pdmuxd("status").out.split())
     assert "INCIDENT chat misses availability and TTFT since " in shown
-    assert "likely cause: refused by its own limits (4 of 4 misses)" in shown
+    assert "likely cause: refused by its own limits (4 of 5 misses)" in shown
     assert "what would help: pdmuxd limit show chat" in shown
 
 

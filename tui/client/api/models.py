@@ -599,6 +599,7 @@ class IncidentEvent(TypedDict):
     text: str
     command: NotRequired[str | None]
     predicted: NotRequired[str | None]
+    not_predicted: NotRequired[str | None]
 
 
 class IncidentTarget(TypedDict):
