@@ -236,6 +236,8 @@ class TenantsEvent(EventMessage):
     incidents: tuple[IncidentEvent, ...] = ()
     """Those that are open, the worst first, then those that were over within the last five minutes."""
     incidents_omitted: int = 0
+    alarm_texts: dict[str, str] = Field(default_factory=dict, examples=[{"late_now:chat": "chat: 9 of 12"}])
+    """What alarms that are raised say now, by their ids; of many, the oldest."""
 
 
 class DecisionEvent(EventMessage):

@@ -31,7 +31,7 @@ class PastAlarm:
 
 
 def write_alarm(session: Session, event: AlarmEvent) -> None:
-    """Store that an alarm was raised, or has ended."""
+    """Store that an alarm was raised, or has ended, with its text then."""
     if event.state == "raised":
         session.add(
             AlarmRow(
@@ -53,7 +53,7 @@ def write_alarm(session: Session, event: AlarmEvent) -> None:
             row.is_(None) if event.tenant is None else row == event.tenant,
             col(AlarmRow.ended_at).is_(None),
         )
-        .values(ended_at=event.at, ended_by=CLEARED)
+        .values(ended_at=event.at, ended_by=CLEARED, text=event.text[:500])
     )
 
 

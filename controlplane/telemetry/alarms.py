@@ -1,4 +1,4 @@
-"""Alarms: each is raised once and cleared once, and only when its condition has lasted."""
+"""Alarms: each is raised once and cleared once, when its condition has lasted; its text is of now."""
 
 from __future__ import annotations
 
@@ -107,6 +107,8 @@ class Alarms:
             )
             self.raised_total[condition.kind] += 1
             changed.append(raised)
+        elif raised is not None and raised.text != condition.text:
+            raised = raised.model_copy(update={"text": condition.text})
         self._watched[condition.id] = _Watched(
             condition=condition, began_s=began_s, last_s=now_s, raised=raised
         )

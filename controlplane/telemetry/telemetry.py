@@ -40,7 +40,7 @@ from pdmuxd.controlplane.telemetry.forecast_record import ForecastRecord
 from pdmuxd.controlplane.telemetry.frames import TOLD_AT_ONCE, Frames, StrictestTarget
 from pdmuxd.controlplane.telemetry.guard import GuardView
 from pdmuxd.controlplane.telemetry.incident_feed import IncidentFeed
-from pdmuxd.controlplane.telemetry.incidents import Incidents
+from pdmuxd.controlplane.telemetry.incidents import TOLD, Incidents
 from pdmuxd.controlplane.telemetry.judged import Delivered, JudgedRequest
 from pdmuxd.controlplane.telemetry.load import EngineCounters
 from pdmuxd.controlplane.telemetry.partitions import PartitionUse
@@ -353,7 +353,10 @@ class Telemetry:
                 self.directory, waiting, self.tbt_caps, now_s, at_once=TOLD_AT_ONCE
             )
             if not self.frames.is_making_tenants:
-                self.publish("tenants", told)
+                self.publish("tenants", told.model_copy(update={"alarm_texts": self._alarm_texts()}))
+
+    def _alarm_texts(self) -> dict[str, str]:
+        return {alarm.id: alarm.text for alarm in self.alarms.active()[:TOLD]}
 
     def watch(self, now_s: float) -> None:
         """Look how tenants stand; raise and clear alarms."""

@@ -169,6 +169,13 @@ async def test_alarms_come_and_go_when_they_are_raised_and_cleared(console, daem
     async with console(daemon) as terminal:
         daemon.send("alarm", scenes.alarm())
         await terminal.until_shown("! 11:58:00 chat: TTFT misses")
+        (alarm,) = terminal.app.state.alarms.values()
+        daemon.send(
+            "tenants", scenes.tenants() | {"alarm_texts": {alarm.id: "what is now", "another": "is gone"}}
+        )
+        await terminal.until(
+            lambda: [one.text for one in terminal.app.state.alarms.values()] == ["what is now"]
+        )
         daemon.send("alarm", scenes.alarm(state="cleared"))
         await terminal.until(lambda: not terminal.app.state.alarms)
         await terminal.settle()

@@ -66,6 +66,10 @@ class Alarm(_Wire, frozen=True, kw_only=True):
     since: datetime | None = None
     text: str = ""
 
+    def saying(self, text: str) -> Alarm:
+        """The same with another text."""
+        return msgspec.structs.replace(self, text=text)
+
 
 class Hello(_Wire, frozen=True, kw_only=True):
     """The first event of every connection."""
@@ -208,6 +212,8 @@ class Tenants(_Wire, frozen=True, kw_only=True):
     tenants: tuple[TenantLoad, ...] = ()
     incidents: tuple[Incident, ...] = ()
     incidents_omitted: int = 0
+    alarm_texts: dict[str, str] = {}
+    """What alarms that are raised say now, by their ids."""
 
 
 class Decision(_Wire, frozen=True, kw_only=True):

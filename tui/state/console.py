@@ -7,7 +7,7 @@ that is replaced; everything in it is one.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from pdmuxd.tui.client.connection import Connection, Link
 from pdmuxd.tui.client.wire import (
@@ -129,6 +129,7 @@ class ConsoleState:
                 self.pasts.add_request(event)
             case Tenants():
                 self.tenants = event
+                self._renew_alarms(event.alarm_texts)
                 self.pasts.add_tenants(event)
             case Engine():
                 self.engine = event
@@ -152,6 +153,10 @@ class ConsoleState:
         else:
             self.alarms.pop(event.id, None)
         self.marks.on_alarm(event)
+
+    def _renew_alarms(self, texts: Mapping[str, str]) -> None:
+        for name in texts.keys() & self.alarms.keys():
+            self.alarms[name] = self.alarms[name].saying(texts[name])
 
     def _greet(self, hello: Hello, now_s: float) -> None:
         self.hello = hello

@@ -37,6 +37,19 @@ def test_an_alarm_is_raised_once_and_cleared_once_when_its_condition_lasts() -> 
     assert [event.state for event in alarms.recent()] == ["cleared", "raised"]
 
 
+def test_the_text_is_of_now_and_the_beginning_stays_when_a_condition_changes() -> None:
+    alarms = Alarms()
+    told(alarms, [True] * 5)
+    (before,) = alarms.active()
+    changed = replace(BURN, text="chat: burns faster")
+    assert alarms.update([changed], START_S + 9.0) == []
+    (after,) = alarms.active()
+    assert (before.text, after.text) == ("chat: burns", "chat: burns faster")
+    assert (after.since, after.at) == (before.since, before.at)
+    (cleared,) = alarms.update([], START_S + 60.0)
+    assert (cleared.state, cleared.text) == ("cleared", "chat: burns faster")
+
+
 def test_nothing_is_raised_when_a_condition_is_short() -> None:
     assert told(Alarms(), [True] * int(RULE.raise_after_s) + [False] * 100) == []
 
