@@ -91,7 +91,9 @@ def _do(actions: EngineActions, action: str) -> Done:
 
 def _counters(telemetry: Telemetry) -> Table:
     stats = telemetry.status().stats
-    found = {} if stats is None else EngineStatsOut(**msgspec.structs.asdict(stats)).model_dump()
+    found = {} if stats is None else EngineStatsOut.model_validate(msgspec.to_builtins(stats)).model_dump()
+    # Of those that wait, whom the policy does not see: a row for each reason.
+    found |= {f"hidden_{reason}": count for reason, count in found.pop("hidden", {}).items()}
     return Table(
         name="heartbeat",
         title="Its last heartbeat",
