@@ -20,11 +20,13 @@ from pdmuxd.controlplane.history.history import History
 from pdmuxd.controlplane.history.periods import HOUR_S, MINUTE_S
 from pdmuxd.controlplane.history.recorder import NODE
 from pdmuxd.controlplane.telemetry.telemetry import Telemetry
-from pdmuxd.controlplane.web.live import MOST_STREAMS, Live
+from pdmuxd.controlplane.web.live import MOST_STREAMS, Live, Now
 from pdmuxd.controlplane.web.pages import page, page_router, part
 from pdmuxd.controlplane.web.pictures import Picture, met_ratio, picture
 from pdmuxd.controlplane.web.rendering import HEADERS
+from pdmuxd.controlplane.web.tables import CsvName, Table, csv_of, plain_table
 from pdmuxd.controlplane.web.times import LIVE_STEP_S, At, Shown, Window
+from pdmuxd.tui.show.words import met_ratio as load_met_ratio
 
 ROWS = 20
 """Tenants on the overview; the others are in the list of tenants."""
@@ -57,8 +59,15 @@ def overview_routes(telemetry: Telemetry, history: History, alarms: AlarmStore) 
         return RedirectResponse(home_of(caller_of(request.scope)), 303, headers=HEADERS)
 
     @router.get("/overview")
-    async def show_overview(request: Request, at: At = None, window: Window = "30m") -> Response:
+    async def show_overview(
+        request: Request, at: At = None, window: Window = "30m", csv: CsvName = ""
+    ) -> Response:
         shown = Shown.of(at, window, time.time())
+        drawn, now = await pictures.of(shown), live.now() if shown.is_live else None
+        past = [] if now else await _past(history, shown)
+        past_alarms = [] if now else await _past_alarms(history, alarms, shown)
+        if csv:
+            return csv_of(_tables(now, past, past_alarms, drawn), csv, file="overview")
         engine = telemetry.status().hello
         # Off the event loop: to draw and to write a page takes milliseconds, in which tokens would wait.
         return await asyncio.to_thread(
@@ -67,13 +76,13 @@ def overview_routes(telemetry: Telemetry, history: History, alarms: AlarmStore) 
             "overview.html",
             title="Overview",
             shown=shown,
-            picture=await pictures.of(shown),
+            picture=drawn,
             device=engine.device if engine is not None else "GPU",
             total_sms=engine.total_sms if engine is not None else None,
-            now=live.now() if shown.is_live else None,
+            now=now,
             rows=ROWS,
-            past=[] if shown.is_live else await _past(history, shown),
-            past_alarms=[] if shown.is_live else await _past_alarms(history, alarms, shown),
+            past=past,
+            past_alarms=past_alarms,
         )
 
     @router.get("/overview/picture")
@@ -111,6 +120,41 @@ class Pictures:
         if shown.is_live:
             self._drawn[shown.window] = step, drawn
         return drawn
+
+
+def _tables(
+    now: Now | None, past: Sequence[PastTenant], past_alarms: Sequence[PastAlarm], drawn: Picture
+) -> Sequence[Table]:
+    """What the page shows in its tables and lists; of tenants all that are told of, a hundred at most."""
+    if now is None:
+        tenants = plain_table(
+            "tenants",
+            ("tenant", "met_ratio", "requests", "refused"),
+            [(one.tenant, one.met_ratio, one.requests, one.refused) for one in past],
+        )
+        raised = [(a.severity, a.kind, a.tenant, a.began_at, a.ended_at, a.text) for a in past_alarms]
+    else:
+        tenants = plain_table(
+            "tenants",
+            (
+                *("tenant", "verdict", "met_ratio_5min", "promised_ratio", "late_now", "waiting"),
+                *("oldest_wait_ms", "ttft_p99_ms", "tbt_p99_ms", "requests_per_s", "budget_left_ratio"),
+            ),
+            [
+                (
+                    *(one.tenant, one.verdict, load_met_ratio(one), one.target_ratio, one.late_now),
+                    *(one.waiting, one.oldest_wait_ms, one.ttft_ms.p99, one.tbt_gap_ms.p99),
+                    *(one.requests_per_s, one.budget_left_ratio),
+                )
+                for one in now.loads
+            ],
+        )
+        raised = [(a.severity, a.kind, a.tenant, a.since, None, a.text) for a in now.alarms]
+    return (
+        tenants,
+        plain_table("alarms", ("severity", "kind", "tenant", "began_at", "ended_at", "text"), raised),
+        plain_table("changes", ("at", "text"), [(mark.at, mark.text) for mark in reversed(drawn.marks)]),
+    )
 
 
 async def _past(history: History, shown: Shown) -> Sequence[PastTenant]:

@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from fastapi import APIRouter, Request
 from starlette.responses import Response
 
+from pdmuxd.controlplane.api.auth import caller_of
 from pdmuxd.controlplane.services.control_plane import ControlPlane
 from pdmuxd.controlplane.telemetry.telemetry import Telemetry
 from pdmuxd.controlplane.web.pages import page_router, sheet
 from pdmuxd.controlplane.web.tables import Column, CsvName, Table, long
+
+PATH = "(a path)"
+"""What a reader sees in place of one: where things lie on the machine is of use to who may change them."""
+_PATH = re.compile(r"""(?:(?<=:)/{3,}|(?<![\w:/.])(?:\.{0,2}/|~))[^\s'",\]]*""")
+"""From the root, the home or where it was started, behind `sqlite:` too; no `https://`, no `owner/model`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,17 +60,18 @@ def settings_routes(
                 "pdmuxd reload reads them again.",
             ),
             state="bad" if waits else "good",
-            tables=(_table(in_force()),),
+            tables=(_table(in_force(), shows_paths=caller_of(request.scope).role == "admin"),),
         )
 
     return router
 
 
-def _table(settings: Settings) -> Table:
+def _table(settings: Settings, *, shows_paths: bool) -> Table:
+    said: Callable[[object], object] = (lambda value: value) if shows_paths else _without_paths
     return Table(
         name="settings",
         title="Of the daemon",
-        note="a password is not shown",
+        note="a password is not shown" if shows_paths else "passwords are not shown, paths to operators only",
         columns=(
             Column("key", "Key"),
             Column("value", "Value", _shown, "long"),
@@ -71,9 +79,17 @@ def _table(settings: Settings) -> Table:
             long("description", "What it is"),
             Column("waits", "Waits"),
         ),
-        rows=[(key, one.value, one.origin, one.description, one.waits) for key, one in settings.items()],
+        rows=[
+            (key, said(one.value), said(one.origin), one.description, said(one.waits))
+            for key, one in settings.items()
+        ],
         empty="No daemon runs here.",
     )
+
+
+def _without_paths(value: object) -> object:
+    """The same with PATH in place of each path; numbers and truth values stay what they are."""
+    return value if value is None or isinstance(value, bool | int | float) else _PATH.sub(PATH, str(value))
 
 
 def _shown(value: object) -> str:

@@ -106,6 +106,11 @@ share = partial(_number, partial(formats.percent, digits=1))
 plain = partial(_number, formats.plain)
 
 
+def plain_table(name: str, columns: Sequence[str], rows: Sequence[Sequence[object]]) -> Table:
+    """One that a page draws by itself; only its CSV is made of this."""
+    return Table(name=name, title=name, columns=[Column(each, each) for each in columns], rows=rows, empty="")
+
+
 def csv_of(tables: Sequence[Table], name: str, *, file: str) -> Response:
     """A table of a page as a file. Raises: InvalidValueError if the page has no such table."""
     found = next((table for table in tables if table.name == name), None)

@@ -6,6 +6,7 @@ import asyncio
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import datetime
 
 from fastapi import APIRouter, Request
 from starlette.responses import Response
@@ -20,12 +21,14 @@ from pdmuxd.controlplane.services.control_plane import ControlPlane
 from pdmuxd.controlplane.telemetry.attainment import WINDOWS_S, Attainment, ViolationCounts
 from pdmuxd.controlplane.telemetry.telemetry import Telemetry
 from pdmuxd.controlplane.telemetry.waiting import NOTHING_OPEN
+from pdmuxd.controlplane.tenants.api_keys import ApiKey
 from pdmuxd.controlplane.tenants.limit_values import WHAT, Limit
 from pdmuxd.controlplane.tenants.tenants import Tenant
 from pdmuxd.controlplane.web.live import row_of
 from pdmuxd.controlplane.web.overview import MARKS
 from pdmuxd.controlplane.web.pages import page, page_router
 from pdmuxd.controlplane.web.pictures import picture
+from pdmuxd.controlplane.web.tables import CsvName, Table, csv_of, plain_table
 from pdmuxd.controlplane.web.tenant_list import loads
 from pdmuxd.controlplane.web.times import At, Shown, Window
 from pdmuxd.controlplane.web.verdicts import causes
@@ -55,7 +58,9 @@ def tenant_routes(
     router = page_router()
 
     @router.get("/tenants/{name}")
-    async def show_tenant(request: Request, name: str, at: At = None, window: Window = "30m") -> Response:
+    async def show_tenant(
+        request: Request, name: str, at: At = None, window: Window = "30m", csv: CsvName = ""
+    ) -> Response:
         since_ms = since_of(control_plane, name)
         shown = Shown.of(at, window, time.time())
         record = telemetry.directory.tenants.get(name)
@@ -66,6 +71,12 @@ def tenant_routes(
         for _, row in points:
             merge(sums, row)
         drawn = await asyncio.to_thread(picture, shown.minutes, points, marks[-MARKS:])
+        found = kept(telemetry, tenant), _causes(telemetry, name), _limits(tenant, limit_use)
+        keys = await asyncio.to_thread(control_plane.keys.list, name)
+        revisions = await asyncio.to_thread(_revisions, control_plane, telemetry, name)
+        if csv:
+            return csv_of(_tables(*found, keys, revisions, shown.now), csv, file=name)
+        attained, misses, limits = found
         return await asyncio.to_thread(
             page,
             request,
@@ -74,17 +85,62 @@ def tenant_routes(
             tenant=tenant,
             shown=shown,
             now=row_of(loads(telemetry, [record])[0]) if record is not None and shown.is_live else None,
-            kept=kept(telemetry, tenant),
-            causes=_causes(telemetry, name),
+            kept=attained,
+            causes=misses,
             picture=drawn,
             used={column.name.lower(): sums[column] for column in Column},
-            limits=[(one, WHAT[one.name], used) for one, used in _limits(tenant, limit_use)],
-            keys=await asyncio.to_thread(control_plane.keys.list, name),
-            revisions=await asyncio.to_thread(_revisions, control_plane, telemetry, name),
+            limits=[(one, WHAT[one.name], used) for one, used in limits],
+            keys=keys,
+            revisions=revisions,
             may_edit=caller_of(request.scope).role == "admin",
         )
 
     return router
+
+
+def _tables(
+    attained: Sequence[Kept],
+    misses: Sequence[tuple[str, str, int]],
+    limits: Sequence[tuple[Limit, int | None]],
+    keys: Sequence[ApiKey],
+    revisions: Sequence[SloOut],
+    now: datetime,
+) -> Sequence[Table]:
+    """What the page shows in its tables."""
+    of_key = ("key_id", "label", "state", "scopes", "last4", "created_at", "last_used_at", "expires_at")
+    of_slo = ("ttft_fixed_ms", "ttft_per_1k_new_tokens_ms", "tbt_ms", "attainment_ratio")
+    return (
+        plain_table("misses", ("target", "cause", "requests"), misses),
+        plain_table(
+            "attainment",
+            ("window", "target", "met_ratio", "judged", "missed", "burn"),
+            [(one.window, one.target, one.met_ratio, one.judged, one.missed, one.burn) for one in attained],
+        ),
+        plain_table(
+            "limits",
+            ("name", "value", "action", "used"),
+            [(limit.name, limit.value, limit.action, used) for limit, used in limits],
+        ),
+        plain_table(
+            "keys",
+            of_key,
+            [
+                (
+                    *(key.key_id, key.label, key.state(now), " ".join(key.scopes), key.last4),
+                    *(key.created_at, key.last_used_at, key.expires_at),
+                )
+                for key in keys
+            ],
+        ),
+        plain_table(
+            "targets",
+            ("version", "in_force", "created_at", *of_slo),
+            [
+                (one.version, one.in_force, one.created_at, *(getattr(one, name) for name in of_slo))
+                for one in revisions
+            ],
+        ),
+    )
 
 
 def kept(telemetry: Telemetry, tenant: Tenant) -> Sequence[Kept]:

@@ -373,6 +373,44 @@ async def test_settings_name_their_origin_and_what_waits(browser: Browser) -> No
     assert told[1]["description"] == "'=1+1", "a spreadsheet computes nothing"
 
 
+async def test_a_reader_sees_no_path_of_the_machine(control_plane: ControlPlane) -> None:
+    held = {
+        "state_dir": "/home/ada/.pdmuxd",
+        "database_url": "sqlite:////srv/state/pdmuxd.db",
+        "engine.model": "meta-llama/Llama-3.1-8B",
+        "engine.sglang": ["--model-path", "/models/l", "--dtype=auto", "~/x", "../y"],
+        "tracing.endpoint": "http://127.0.0.1:4318",
+        "data.port": 8080,
+    }
+    settings = {
+        key: SettingInForce(value=value, origin="file /etc/x.toml", description="", waits="/b when restarted")
+        for key, value in held.items()
+    }
+    browser = Browser(AdminCalls(control_plane, settings=lambda: settings))
+    await browser.log_in()
+    shown = {row["key"]: row for row in rows((await browser.get("/ui/settings?csv=settings")).text)}
+    assert shown["state_dir"]["value"] == "/home/ada/.pdmuxd"
+    assert shown["state_dir"]["origin"] == "file /etc/x.toml"
+    await browser.log_in(control_plane.admin_tokens.issue("look", role="reader").secret)
+    for text in (
+        (await browser.get("/ui/settings")).text,
+        (await browser.get("/ui/settings?csv=settings")).text,
+    ):
+        assert not re.search("/home|/srv|/models|/etc/x|/b when|~/x|[.]/y", text)
+    shown = {row["key"]: row for row in rows(text)}
+    assert {key: row["value"] for key, row in shown.items()} == {
+        "state_dir": "(a path)",
+        "database_url": "sqlite:(a path)",
+        "engine.model": "meta-llama/Llama-3.1-8B",
+        "engine.sglang": "['--model-path', '(a path)', '--dtype=auto', '(a path)', '(a path)']",
+        "tracing.endpoint": "http://127.0.0.1:4318",
+        "data.port": "8080",
+    }
+    assert {(row["origin"], row["waits"]) for row in shown.values()} == {
+        ("file (a path)", "(a path) when restarted")
+    }
+
+
 async def test_alarms_are_those_of_the_time_that_is_asked_for(
     browser: Browser, control_plane: ControlPlane
 ) -> None:

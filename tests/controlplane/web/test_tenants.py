@@ -125,6 +125,29 @@ async def test_targets_stay_when_they_are_wrong_or_were_set_meanwhile_or_the_for
     assert control_plane.get_slo("chat").version == 2
 
 
+async def test_every_table_of_a_tenant_is_sent_as_csv(browser: Browser, control_plane: ControlPlane) -> None:
+    control_plane.keys.issue("chat", "=laptop")
+    page = (await browser.get("/ui/tenants/chat?window=2h")).text
+    links = re.findall(r'class="csv" href="([^"]+)"', page)
+    assert "?window=2h&amp;csv=attainment" in links
+    for link in links:
+        sent = await browser.get(f"/ui/tenants/chat{link.replace('&amp;', '&')}")
+        assert sent.headers["Content-Type"].startswith("text/csv")
+        assert f'filename="chat-{link.partition("csv=")[2]}.csv"' in sent.headers["Content-Disposition"]
+        assert len(list(csv.DictReader(io.StringIO(sent.text)))) >= 1
+    (key,) = csv.DictReader(io.StringIO((await browser.get("/ui/tenants/chat?csv=keys")).text))
+    assert (key["label"], key["state"], key["last4"] in page) == ("'=laptop", "valid", True)
+    call = AdminCalls(control_plane, telemetry=browser._call._given["telemetry"])
+    (told,) = (await call("GET", "/api/v1/attainment?tenant=chat")).json()["tenants"]
+    attained = list(csv.DictReader(io.StringIO((await browser.get("/ui/tenants/chat?csv=attainment")).text)))
+    for kind, target in (("ttft", "TTFT"), ("tbt", "TBT")):
+        counted = [(int(one["judged"]), int(one["missed"])) for one in attained if one["target"] == target]
+        assert counted == [(one["judged"], one["missed"]) for one in told[kind]]
+    owners = Browser(call)
+    await owners.log_in(control_plane.keys.issue("search", scopes=("read",)).secret)
+    assert (await owners.get("/ui/tenants/chat?csv=keys")).status_code in (403, 404)
+
+
 async def test_a_reader_cannot_edit(browser: Browser, control_plane: ControlPlane) -> None:
     await browser.log_in(control_plane.admin_tokens.issue("look", role="reader").secret)
     assert "Change the targets" not in (await browser.get("/ui/tenants/chat")).text
