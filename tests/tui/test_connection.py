@@ -220,3 +220,13 @@ async def test_every_event_is_counted_when_ten_seconds_of_two_hundred_come_at_on
         assert terminal.app.state.decisions_seen - before == 2000
         assert terminal.app.state.lost == 0
         assert terminal.app.state.events == busy.sent + busy.streams
+
+
+async def test_nothing_untrue_is_said_before_the_first_word_of_tenants(console, daemon):
+    async with console(daemon, size=(200, 60)) as terminal:
+        assert "Connecting: nothing is known yet." in terminal.words
+        for untrue in ("No traffic", "no tenant has had", "no engine says", "nothing was decided"):
+            assert untrue not in terminal.words
+        daemon.send("stats", scenes.stats())
+        daemon.send("tenants", scenes.tenants() | {"tenants": []})
+        await terminal.until_shown("No traffic to judge.")

@@ -71,8 +71,8 @@ minute."""
     OverviewScreen.-tall #history {{ display: block; height: 7; }}
     OverviewScreen.-wide #verdict {{ height: 3; }}
     OverviewScreen.-wide #parts {{ layout: horizontal; }}
-    OverviewScreen.-wide #who {{ width: 1fr; margin-right: 2; }}
-    OverviewScreen.-wide #now {{ width: 1fr; height: 1fr; }}
+    OverviewScreen.-wide #who {{ width: 3fr; margin-right: 2; }}
+    OverviewScreen.-wide #now {{ width: 2fr; height: 1fr; }}
     OverviewScreen.-wide #lately {{ height: 1fr; max-height: 16; }}
     OverviewScreen.-wide.-tall .roomy {{ display: block; }}
     OverviewScreen.-wide.-tall #worst {{ max-height: 14; }}

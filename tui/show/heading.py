@@ -8,6 +8,11 @@ from pdmuxd.tui.show.roles import Role
 from pdmuxd.tui.state.view import View
 
 
+def said(view: View, text: str) -> str:
+    """`text` in place of figures, once the daemon has told of tenants; before that nothing is known."""
+    return "connecting" if view.state.tenants is None else text
+
+
 def heading(view: View, text: str, width: int, note: str = "") -> Line:
     """A title with its rule; staleness takes the place of the note."""
     stale_s = view.stale_s

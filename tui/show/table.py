@@ -9,6 +9,8 @@ from pdmuxd.tui.show.lines import Cell, Column, Line, row, widths
 from pdmuxd.tui.show.roles import Role
 
 DOWN, UP = "▼", "▲"
+NAME_ROOM = 16
+_MARKED = {Role.BAD: Role.CURSOR_BAD, Role.WARN: Role.CURSOR_WARN}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,9 +49,22 @@ def column_at(columns: Sequence[Column], width: int, x: int) -> Column | None:
     return None
 
 
+def fitting(columns: Sequence[Column], by_room: Sequence[str], width: int) -> tuple[int, ...]:
+    """The numbers of the columns that are shown: those `by_room`, by their headings, while names keep
+    NAME_ROOM cells. A wider table has the columns of a narrower one and more."""
+    hidden = list(by_room)
+    while hidden:
+        more = [one for one in columns if one.heading not in hidden[1:]]
+        if sum(one.width for one in more) + len(more) - 1 + NAME_ROOM > width:
+            break
+        del hidden[0]
+    return tuple(at for at, one in enumerate(columns) if one.heading not in hidden)
+
+
 def marked(one: Line) -> Line:
-    """The row under the cursor: one paint for all of it, so that it is found without colour too."""
-    return tuple((text, Role.CURSOR) for text, _ in one)
+    """The row under the cursor: another ground for all of it, so that it is found without colour too; what is
+    bad in it stays so."""
+    return tuple((text, _MARKED.get(role, Role.CURSOR)) for text, role in one)
 
 
 def scrolled(top: int, cursor: int, count: int, room: int) -> int:

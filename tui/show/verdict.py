@@ -59,10 +59,17 @@ class Verdict:
     """The whole of it, a sentence each."""
 
 
+CONNECTING = Verdict(
+    short="connecting", role=Role.DIM, mark=" ", lines=("Connecting: nothing is known yet.",)
+)
+
+
 def verdict(view: View) -> Verdict:
     """The verdict on the worst tenant; trouble of the engine comes first."""
     state = view.state
     engine = state.engine
+    if state.connection.link is Link.CONNECTING:
+        return CONNECTING
     if state.connection.link is not Link.LIVE:
         return Verdict(short="no news from the daemon", role=Role.BAD, mark="!")
     waiting = _waiting_text(state)
@@ -71,8 +78,10 @@ def verdict(view: View) -> Verdict:
         text = f"the engine is {engine.state} since {since}"
         said = f"{_upper(text)}{': ' + printable(engine.reason) if engine.reason else ''}."
         return Verdict(short=text, role=Role.BAD, mark="!!", lines=(said, waiting))
-    loads = worst_first(state.tenants.tenants) if state.tenants is not None else []
-    incidents = state.tenants.incidents if state.tenants is not None else ()
+    if state.tenants is None:
+        return CONNECTING  # it is told within a second
+    loads = worst_first(state.tenants.tenants)
+    incidents = state.tenants.incidents
     going_on = [one for one in incidents if one.state == "open"]
     if going_on:
         return _going_on(going_on, view)

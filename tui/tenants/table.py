@@ -10,7 +10,8 @@ from textual.binding import BindingType
 from pdmuxd.tui.shell.table import RowTable, sort_bindings
 from pdmuxd.tui.show.heading import heading
 from pdmuxd.tui.show.lines import Cell, Line
-from pdmuxd.tui.show.tenants.rows import COLUMNS, TenantRow, cells, tenant_rows
+from pdmuxd.tui.show.table import fitting
+from pdmuxd.tui.show.tenants.rows import BY_ROOM, COLUMNS, TenantRow, cells, tenant_rows
 from pdmuxd.tui.state.answers import why_unknown
 from pdmuxd.tui.state.view import View
 
@@ -25,6 +26,10 @@ class TenantTable(RowTable[TenantRow]):
     NAME = "tenants"
     BINDINGS: ClassVar[list[BindingType]] = sort_bindings(COLUMNS)
     wanted = ""
+
+    def kept(self, width: int) -> Sequence[int]:
+        """Which columns fit."""
+        return fitting(COLUMNS, BY_ROOM, width)
 
     def items(self, view: View) -> Sequence[TenantRow]:
         """Tenants whose names contain the filter."""

@@ -7,7 +7,7 @@ from datetime import timedelta
 
 from pdmuxd.tui.client.wire import Decision
 from pdmuxd.tui.show import formats
-from pdmuxd.tui.show.heading import heading
+from pdmuxd.tui.show.heading import heading, said
 from pdmuxd.tui.show.lines import Line, clip, line
 from pdmuxd.tui.show.reasons import BAD_REASONS, in_words, sitting_out, split_text
 from pdmuxd.tui.show.roles import Role
@@ -32,7 +32,7 @@ def decision(view: View, width: int, height: int) -> list[Line]:
         if one.sitting_out:
             out.setdefault(one.reason, one)
     if not counted:
-        return [head, line(("nothing was decided", Role.DIM))]
+        return [head, line((said(view, "nothing was decided"), Role.DIM))]
     total = sum(counted.values())
     lines = []
     for reason, times in counted.most_common(max(1, height - 1)):

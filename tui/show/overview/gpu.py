@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pdmuxd.tui.client.wire import Engine, Stats
 from pdmuxd.tui.show import formats
-from pdmuxd.tui.show.heading import heading
+from pdmuxd.tui.show.heading import heading, said
 from pdmuxd.tui.show.lines import Line, line
 from pdmuxd.tui.show.roles import Role
 from pdmuxd.tui.show.sm_bar import SmUse, bar
@@ -23,7 +23,7 @@ def gpu(view: View, width: int, height: int) -> list[Line]:
     head = heading(view, f"{device}, {total} SMs" if total else device, width, _split(stats, engine))
     use = sm_use(stats)
     if use is None:
-        return [head, line(("no engine says what its SMs do", Role.DIM))]
+        return [head, line((said(view, "no engine says what its SMs do"), Role.DIM))]
     room = max(1, width - LABEL_WIDTH)
     mean = view.state.series.mean_shares(MINUTE_S, view.now_s) or (use.prefill_ratio, use.decode_ratio)
     minute = SmUse(

@@ -7,7 +7,8 @@ from pdmuxd.tui.show import formats
 from pdmuxd.tui.show.charts import EIGHTHS, MISSING
 from pdmuxd.tui.show.lines import Cell, Column, Run
 from pdmuxd.tui.show.roles import Role
-from pdmuxd.tui.show.tenants.rows import TenantRow, budget_role, budget_text, tbt_cell
+from pdmuxd.tui.show.table import fitting
+from pdmuxd.tui.show.tenants.rows import TenantRow, budget_role, budget_text, late_cells, tbt_cell
 from pdmuxd.tui.show.words import met_ratio
 from pdmuxd.tui.state.spans import DAY_S, is_day
 from pdmuxd.tui.state.tenants import MINUTES_KEPT, is_missing
@@ -23,22 +24,21 @@ COLUMNS = (
     Column("TTFT p99", 9, "right", key="ttft", letter="F"),
     Column("TBT/target", 11, "right", key="tbt", letter="T"),
     Column("GPU", 4, "right"),
+    Column("unserved", 9, "right", key="refused", letter="X"),
+    Column("tokens/s", 8, "right"),
     Column("budget", 9, "right", key="budget", letter="B"),
     Column("last 30 min", 15),
 )
 DAY_COLUMNS = (*COLUMNS[:-1], Column("last 24 h", 15))
-ALWAYS = frozenset({"tenant", "in time", "late", "oldest", "TBT/target", "GPU", "last 30 min"})
-"""Columns of any terminal; the others need room."""
-MIDDLING = ALWAYS | {"wait", "TTFT p99"}
-MIDDLING_WIDTH, ROOMY_WIDTH = 90, 108
+BY_ROOM = ("asked", "wait", "TTFT p99", "budget", "unserved", "tokens/s")
+"""Columns for which there must be room, in this order; the others are of any terminal."""
 WORST_RATIO = 0.5
 """A share in time of this and less is the lowest cell of the history."""
 
 
 def kept(width: int) -> tuple[int, ...]:
     """The numbers of the columns that a table of this width has room for."""
-    wanted = MIDDLING if width >= MIDDLING_WIDTH else ALWAYS
-    return tuple(at for at, column in enumerate(COLUMNS) if width >= ROOMY_WIDTH or column.heading in wanted)
+    return fitting(COLUMNS, BY_ROOM, width)
 
 
 def cells(one: TenantRow, view: View) -> list[Cell]:
@@ -53,15 +53,13 @@ def cells(one: TenantRow, view: View) -> list[Cell]:
         Cell(mark + one.name + ("" if one.enabled else " off"), role if bad else Role.PLAIN),
         Cell(formats.percent(met, 1), role),
         Cell(formats.percent(load.target_ratio or None, 1), Role.DIM),
-        Cell(formats.count(load.late_now) if load.late_now else "-", Role.BAD if load.late_now else Role.DIM),
-        Cell(
-            formats.duration(load.oldest_wait_ms / 1000) if load.oldest_wait_ms else "-",
-            Role.BAD if load.late_now else Role.PLAIN,
-        ),
+        *late_cells(load),
         Cell(formats.count(load.waiting)),
         Cell(formats.ms(load.ttft_ms.p99)),
         tbt_cell(one),
         Cell(formats.percent(view.state.pasts.of(one.name).gpu_ratio)),
+        Cell(formats.count(one.refused), Role.WARN if load.unserved else Role.PLAIN),
+        Cell(formats.rate(load.output_tokens_per_s)),
         Cell(budget_text(left), budget_role(left)),
         Cell("", runs=history(load, view)),
     ]

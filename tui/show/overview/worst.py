@@ -6,7 +6,7 @@ from pdmuxd.tui.client.wire import TenantLoad
 from pdmuxd.tui.show import formats
 from pdmuxd.tui.show.charts import AXIS_ROWS, AXIS_WIDTH, axis, chart
 from pdmuxd.tui.show.events import events
-from pdmuxd.tui.show.heading import heading
+from pdmuxd.tui.show.heading import heading, said
 from pdmuxd.tui.show.lines import Line, line
 from pdmuxd.tui.show.roles import Role
 from pdmuxd.tui.show.words import worst_first
@@ -19,7 +19,10 @@ def worst(view: View, width: int, height: int) -> list[Line]:
     """The chart of the worst tenant."""
     loads = worst_first(view.state.tenants.tenants) if view.state.tenants is not None else []
     if not loads:
-        return [heading(view, "In time, by minute", width), line(("no tenant has had traffic", Role.DIM))]
+        return [
+            heading(view, "In time, by minute", width),
+            line((said(view, "no tenant has had traffic"), Role.DIM)),
+        ]
     return in_time(loads[0], view, width, height)
 
 

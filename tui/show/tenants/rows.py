@@ -23,10 +23,16 @@ COLUMNS = (
     Column("burn", 5, "right", key="burn", letter="U"),
     Column("TTFT p99", 9, "right", key="ttft", letter="F"),
     Column("TBT/target", 11, "right", key="tbt", letter="T"),
+    Column("asked", 6, "right"),
+    Column("late", 5, "right", key="late", letter="L"),
+    Column("oldest", 7, "right", key="oldest", letter="O"),
+    Column("tokens/s", 8, "right"),
     Column("in fl.", 7, "right", key="in_flight", letter="I"),
     Column("wait", 5, "right", key="waiting", letter="W"),
     Column("unserved", 9, "right", key="refused", letter="X"),
 )
+BY_ROOM = ("asked", "late", "oldest", "tokens/s")
+"""Columns for which there must be room, in this order."""
 MOST_BURN = 1.0
 LOW_BUDGET = 0.25
 IDLE = TenantLoad(tenant="")
@@ -126,10 +132,24 @@ def cells(one: TenantRow) -> list[Cell]:
         Cell(formats.rate(burn), Role.BAD if burn is not None and burn > MOST_BURN else Role.PLAIN),
         Cell(formats.ms(one.load.ttft_ms.p99)),
         tbt_cell(one),
+        Cell(formats.percent(one.load.target_ratio or None, 1), Role.DIM),
+        *late_cells(one.load),
+        Cell(formats.rate(one.load.output_tokens_per_s)),
         Cell(formats.count(one.load.in_flight)),
         Cell(formats.count(one.load.waiting)),
         Cell(formats.count(one.refused), Role.WARN if one.load.unserved else Role.PLAIN),
     ]
+
+
+def late_cells(load: TenantLoad) -> tuple[Cell, Cell]:
+    """How many wait past their target, and how long the oldest waits."""
+    return (
+        Cell(formats.count(load.late_now) if load.late_now else "-", Role.BAD if load.late_now else Role.DIM),
+        Cell(
+            formats.duration(load.oldest_wait_ms / 1000) if load.oldest_wait_ms else "-",
+            Role.BAD if load.late_now else Role.PLAIN,
+        ),
+    )
 
 
 def tbt_cell(one: TenantRow) -> Cell:
