@@ -65,7 +65,9 @@ def incident_routes(telemetry: Telemetry, history: History, store: IncidentStore
             csv,
             "search.html",
             title="Incidents",
-            heading=f"{open_} of these incidents go on" if open_ else "No incident goes on",
+            heading=f"{open_} of these incidents {'goes' if open_ == 1 else 'go'} on"
+            if open_
+            else "No incident goes on",
             state="bad" if open_ else "good",
             shown=shown,
             asked=[("tenant", "Tenant", tenant), ("cause", "Cause", cause)],
@@ -79,14 +81,14 @@ def _table(found: Sequence[IncidentEvent], older: str | None) -> Table:
     return Table(
         name="incidents",
         title="What was promised and not kept",
-        note="those that go on first, then the newest",
+        note="those that go on first, then the newest; at worst: in half a minute",
         columns=(
             when("began_at", "Began"),
             Column("over_at", "Over", moment, unknown=Markup("<b>goes on</b>")),
             Column("lasted_s", "Lasted", formats.duration, "n"),
             Column("tenant", "Tenant"),
             Column("missed", "Missed"),
-            share("worst_ratio", "Kept at worst, half a minute"),
+            share("worst_ratio", "Kept at worst"),
             share("promised_ratio", "Promised"),
             Column("cause", "Cause"),
             long("text", "Likely cause"),

@@ -67,7 +67,9 @@ def record_routes(control_plane: ControlPlane, history: History, alarms: AlarmSt
             csv,
             "search.html",
             title="Alarms",
-            heading=f"{going_on} of these alarms go on" if going_on else "No alarm goes on",
+            heading=f"{going_on} of these alarms {'goes' if going_on == 1 else 'go'} on"
+            if going_on
+            else "No alarm goes on",
             state="bad" if going_on else "good",
             shown=shown,
             asked=[("tenant", "Tenant", tenant), ("kind", "Kind", kind)],
