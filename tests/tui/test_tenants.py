@@ -89,7 +89,7 @@ async def test_the_edit_is_applied_with_its_version_when_it_is_confirmed(console
         assert "(-16% against" in terminal.text
         assert "busy load (31 decode)" in terminal.text
         assert "chat 93% of the time" in terminal.text
-        assert re.search(r"! batch +99.0% +93.1% → 95.1% +901 → 1200", terminal.text)
+        assert re.search(r"! batch +99.0% +93.0% → 95.1% ≥94% +901 → 1200", terminal.text)
         await terminal.press("enter")
         await terminal.until_shown("y applies it")
         assert "TBT, ms" in terminal.text

@@ -114,7 +114,7 @@ async def test_the_daemons_incident_is_told_with_its_cause_and_what_would_help(c
         await terminal.until_shown("TTFT of 500 ms")
         words = terminal.words
         assert "since 11:57:00 (3 min); so do search, mail, code and 1 more." in words
-        assert "30 of 90 requests missed TTFT, by up to 4.0 s, at worst 50.0% kept in half a minute" in words
+        assert "30 of 90 requests missed TTFT, by up to 4 s, at worst 50.0% kept in half a minute" in words
         assert "Likely cause: queued behind batch: 95% of the prompt tokens." in words
         helps = "pdmuxd limit set batch concurrency=64:wait (predicted: chat: 91.0% to 99.0%"
         assert f"What would help: {helps}" in words

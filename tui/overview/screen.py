@@ -65,11 +65,11 @@ minute."""
     OverviewScreen #who {{ height: 1fr; }}
     OverviewScreen #now {{ height: auto; }}
     OverviewScreen .roomy {{ display: none; }}
-    OverviewScreen.-tall #verdict {{ height: 3; }}
+    OverviewScreen.-tall #verdict {{ height: 5; }}
     OverviewScreen.-tall #lately {{ height: 5; }}
     OverviewScreen.-tall #waiting {{ display: block; height: 7; }}
     OverviewScreen.-tall #history {{ display: block; height: 7; }}
-    OverviewScreen.-wide #verdict {{ height: 3; }}
+    OverviewScreen.-wide #verdict {{ height: 4; }}
     OverviewScreen.-wide #parts {{ layout: horizontal; }}
     OverviewScreen.-wide #who {{ width: 3fr; margin-right: 2; }}
     OverviewScreen.-wide #now {{ width: 2fr; height: 1fr; }}
