@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pdmuxd.engine.core.errors import LinkError
+from pdmuxd.engine.core.shapes import Experts
 from pdmuxd.engine.link import frames, messages
 from pdmuxd.engine.link.messages import LINK_PROTOCOL, EngineSettings, Hello
 
@@ -35,7 +36,10 @@ def of_type(hint: Any) -> st.SearchStrategy[Any]:
         return any_of(hint)
     if dataclasses.is_dataclass(hint):
         names = typing.get_type_hints(hint)
-        return st.builds(hint, **{each.name: positive(names[each.name]) for each in dataclasses.fields(hint)})
+        fields = {each.name: positive(names[each.name]) for each in dataclasses.fields(hint)}
+        if hint is Experts:
+            fields["per_token"] = st.just(1)  # of at least so many
+        return st.builds(hint, **fields)
     arguments = typing.get_args(hint)
     if typing.get_origin(hint) is typing.Literal:
         return st.sampled_from(arguments)
