@@ -50,6 +50,12 @@ class EngineInfoOut(BaseModel):
 class HiddenOut(BaseModel):
     """How many waiting requests the policy does not see or may not begin, by reason; each has one."""
 
+    model_config = ConfigDict(
+        json_schema_extra={
+            "examples": [{"policy_change": 0, "kv_denied": 2, "long_prompt": 1, "beyond_window": 40}]
+        }
+    )
+
     policy_change: int = Field(
         description="Another policy waits for the prefill under way; nothing is begun until then."
     )
