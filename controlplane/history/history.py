@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from datetime import datetime
@@ -171,8 +172,13 @@ class History:
         return await asyncio.to_thread(ask)
 
     async def past_incidents(self, ask: Callable[[], list[IncidentEvent]]) -> list[IncidentEvent]:
-        """What the store says when it is asked, after storing what is not yet. Raises: StoreError."""
-        await self.flush()
+        """What the store says when it is asked, after storing what is not yet. Raises: StoreError.
+
+        What cannot be stored now is not waited for: an operator asks when something is wrong, and the alarm
+        `database_unwritable` tells of that.
+        """
+        with contextlib.suppress(StoreError):
+            await self.flush()
         return await asyncio.to_thread(ask)
 
     def kept_since_s(self, step_s: int, now_s: float) -> float:
