@@ -96,6 +96,11 @@ class _Open:
     ended_by: Literal["recovered", "gone"] | None = None
 
     @property
+    def worst_ratio(self) -> float:
+        """The least that was kept of any target."""
+        return min((each.worst_ratio for each in self.hurt.values()), default=1.0)
+
+    @property
     def worst(self) -> Target:
         """The target that was kept least."""
         return min(self.hurt, key=lambda target: (self.hurt[target].worst_ratio, target))
@@ -221,11 +226,12 @@ class Incidents:
 
     def open(self, now_s: float) -> list[IncidentEvent]:
         """Those that are open, the worst first."""
-        found = [self._told(name, now_s) for name in self._open]
-        return sorted(
-            (each for each in found if each is not None),
-            key=lambda each: (min(one.worst_ratio for one in each.targets), each.began_at),
-        )
+        return [self._event(name, incident, now_s) for name, incident in self._worst_first()]
+
+    def causes(self) -> dict[str, str]:
+        """By tenant, the likely cause of each that is open. May be asked in any thread."""
+        found = {name: self._incident(name) for name in tuple(self._open)}
+        return {name: _cause(incident) for name, incident in found.items() if incident is not None}
 
     def over(self) -> list[IncidentEvent]:
         """The last that were over, newest first."""
@@ -234,8 +240,10 @@ class Incidents:
     def told(self, now_s: float) -> tuple[tuple[IncidentEvent, ...], int]:
         """For the event `tenants`, and how many of these are left out."""
         lately = [one for one in self.over() if now_s - one.last_missed_at.timestamp() <= REOPEN_S]
-        found = [*self.open(now_s), *lately]
-        return tuple(found[:TOLD]), len(found[TOLD:]) + self.omitted
+        worst = self._worst_first()
+        open_ = [self._event(name, incident, now_s) for name, incident in worst[:TOLD]]
+        left = max(0, len(worst) + len(lately) - TOLD)
+        return (*open_, *lately)[:TOLD], left + self.omitted
 
     def of(self, tenant: str, now_s: float) -> IncidentEvent | None:
         """The one that a tenant has open."""
@@ -265,6 +273,10 @@ class Incidents:
     def _incident(self, tenant: str) -> _Open | None:
         found = self._tenants.get(tenant)
         return None if found is None else found.incident
+
+    def _worst_first(self) -> list[tuple[str, _Open]]:
+        found = [(name, incident) for name in self._open if (incident := self._incident(name)) is not None]
+        return sorted(found, key=lambda each: (round(each[1].worst_ratio, 4), each[1].began_s))
 
     def _is_forgotten(self, found: _Tenant, now_s: float) -> bool:
         incident = found.incident

@@ -345,10 +345,7 @@ class AlarmCollector(Collector):
     def _incidents(self) -> Iterator[Metric]:
         incidents = self._telemetry.incidents
         family = gauge_family("pdmuxd_incident")
-        open_ = {
-            (self._tenants.of(one.tenant) or REST, one.cause)
-            for one in incidents.open(self._telemetry.clock())
-        }
+        open_ = {(self._tenants.of(name) or REST, cause) for name, cause in incidents.causes().items()}
         for tenant, cause in sorted(open_):
             family.add_metric((tenant, cause), 1.0)
         yield family
