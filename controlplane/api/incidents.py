@@ -68,8 +68,7 @@ def incident_routes(telemetry: Telemetry, history: History, store: IncidentStore
         now = [*telemetry.incidents.open(telemetry.clock()), *telemetry.incidents.over()]
         found = next((one for one in now if one.incident_id == incident_id), None)
         if found is None and "\0" not in incident_id:
-            kept = await history.past_incidents(partial(_find, store, incident_id))
-            found = kept[0] if kept else None
+            found = await history.past_incidents(partial(store.find, incident_id))
         if found is None:
             raise NotFoundError(f"there is no incident {incident_id[:100]!r}")
         return found
@@ -115,8 +114,3 @@ async def listed(
     known = {one.incident_id for one in now}
     kept = [one for one in await history.past_incidents(ask) if one.incident_id not in known]
     return [*now, *kept][:limit]
-
-
-def _find(store: IncidentStore, incident_id: str) -> list[IncidentEvent]:
-    found = store.find(incident_id)
-    return [] if found is None else [found]

@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
+from typing import TypeVar
 
-from pdmuxd.controlplane.events.messages import IncidentEvent
 from pdmuxd.controlplane.history.alarms import AlarmStore, PastAlarm
 from pdmuxd.controlplane.history.columns import Column, Row, merge
 from pdmuxd.controlplane.history.ledger import Ledger
@@ -32,6 +32,8 @@ MAX_POINTS = 2000
 MAX_MARKS = 500
 SECONDS_AT_ONCE = 200
 """Of the last half hour in one turn of the event loop."""
+
+_T = TypeVar("_T")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -171,7 +173,7 @@ class History:
         )
         return await asyncio.to_thread(ask)
 
-    async def past_incidents(self, ask: Callable[[], list[IncidentEvent]]) -> list[IncidentEvent]:
+    async def past_incidents(self, ask: Callable[[], _T]) -> _T:
         """What the store says when it is asked, after storing what is not yet. Raises: StoreError.
 
         What cannot be stored now is not waited for: an operator asks when something is wrong, and the alarm

@@ -78,8 +78,8 @@ class Batch:
     """Those that are counted in `counts`."""
 
     def __bool__(self) -> bool:
-        parts = (self.counts, self.refusals, self.decisions, self.marks, self.alarms, self.requests)
-        return any(parts) or bool(self.incidents)
+        kept = (self.marks, self.alarms, self.incidents, self.requests)
+        return any((self.counts, self.refusals, self.decisions, *kept))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

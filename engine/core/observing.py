@@ -6,7 +6,7 @@ the loop would hide.
 
 from __future__ import annotations
 
-from collections.abc import Container, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from pdmuxd.engine.core.types import (
@@ -42,7 +42,7 @@ def hidden(
     *,
     queue_length: int,
     limits: EngineLimits,
-    denied: Container[str] = (),
+    denied: Collection[str] = (),
     is_layerwise: bool = False,
     is_changing: bool = False,
 ) -> Hidden:
@@ -72,7 +72,7 @@ def observation(
     settings_version: int,
     prefill: PrefillView | None = None,
     set_aside: tuple[PrefillView, ...] = (),
-    denied: Container[str] = (),
+    denied: Collection[str] = (),
     is_queue_hidden: bool = False,
     decoding: tuple[DecodingRequest, ...] = (),
 ) -> Observation:
@@ -83,7 +83,9 @@ def observation(
     - prompts that memory does not hold whole, beside a prefill by layers: those run in fused steps, which
       wait for the layers under way, and nobody is preempted for them.
     """
-    waiting = () if is_queue_hidden else tuple(one for one in queue if one.request_id not in denied)
+    waiting = () if is_queue_hidden else tuple(queue)
+    if denied:
+        waiting = tuple(one for one in waiting if one.request_id not in denied)
     is_layerwise = bool(set_aside) or (prefill is not None and prefill.mode is PrefillMode.LAYERWISE)
     if is_layerwise and limits.max_whole_tokens is not None:
         waiting = tuple(one for one in waiting if limits.holds(one.new_tokens))

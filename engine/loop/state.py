@@ -29,7 +29,7 @@ class DeniedOvertaking:
 
     def hidden(self, kv_free_tokens: int, *, is_chunked: bool) -> Collection[str]:
         """Whom not to show: these, until KV was given back or no prompt is in chunks."""
-        if self._request_ids and is_chunked and kv_free_tokens <= self._kv_free_tokens:
+        if self.held(kv_free_tokens, is_chunked=is_chunked):
             self._kv_free_tokens = kv_free_tokens
         else:
             self._request_ids = frozenset()

@@ -48,11 +48,8 @@ def text_config(config: Mapping[str, Any]) -> Mapping[str, Any]:
     return config
 
 
-def shape_of_folder(folder: Path, name: str, *, quantization: str | None = None) -> ModelShape | None:
-    """From the folder's config.json; None if there is none."""
-    config = read_config(folder)
-    if config is None:
-        return None
+def shape_of_config(config: Mapping[str, Any], name: str, *, quantization: str | None = None) -> ModelShape:
+    """From what `read_config` has read."""
     inner = text_config(config)
     quantized = config.get("quantization_config") or inner.get("quantization_config")
     return model_shape(SimpleNamespace(**inner), name, quantized=quantized, quantization=quantization)

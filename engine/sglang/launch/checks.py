@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import socket
 from importlib import metadata
 from importlib.util import find_spec
@@ -10,6 +9,7 @@ from pathlib import Path
 
 from pdmuxd.engine.core.errors import SettingsError
 from pdmuxd.engine.sglang.api.versions import RANGE, check_supported
+from pdmuxd.engine.sglang.model_config import read_config
 
 ENTRY_POINT_GROUP = "sglang.srt.plugins"
 PLUGIN = "pdmuxd"
@@ -54,13 +54,15 @@ def check_tp_size(model: str, tp_size: int, *, gpus: int | None) -> None:
     """The model's heads can be divided, and there are as many GPUs. Raises: SettingsError naming both."""
     if gpus is not None and tp_size > gpus:
         raise SettingsError(f"a tensor-parallel size of {tp_size} needs as many GPUs; here are {gpus}")
+    config = read_config(Path(model).expanduser())
+    if config is None:
+        return  # on a hub
     try:
-        config = json.loads((Path(model).expanduser() / "config.json").read_text())
         text = config.get("text_config") or config
         heads = int(text["num_attention_heads"])
         kv_heads = int(text.get("num_key_value_heads") or heads)
-    except (OSError, ValueError, LookupError, AttributeError, TypeError):
-        return  # on a hub, or of a kind that SGLang has to read itself
+    except (ValueError, LookupError, AttributeError, TypeError):
+        return  # of a kind that SGLang has to read itself
     if not _divides(tp_size, heads, kv_heads):
         fits = (size for size in range(1, heads + 1) if _divides(size, heads, kv_heads))
         raise SettingsError(

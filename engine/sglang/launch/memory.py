@@ -17,7 +17,7 @@ from typing import Any
 
 from pdmuxd.engine.core.errors import SettingsError
 from pdmuxd.engine.sglang.launch.flags import value_of
-from pdmuxd.engine.sglang.model_config import read_config, shape_of_folder
+from pdmuxd.engine.sglang.model_config import read_config, shape_of_config
 
 FLAG = "--mem-fraction-static"
 GB, MIB = 1e9, float(1 << 20)
@@ -68,8 +68,8 @@ def weights_of(model: str, extra: Sequence[str], *, tp_size: int) -> Weights | N
     if config is None or any(word.partition("=")[0] in _OTHER_WEIGHTS for word in extra):
         return None
     quantization = value_of("--quantization", extra)
-    shape = shape_of_folder(folder, model, quantization=quantization)
-    if shape is None or shape.layers <= 1:
+    shape = shape_of_config(config, model, quantization=quantization)
+    if shape.layers <= 1:
         return None
     size = None if quantization else _files_bytes(folder)
     if size is not None and shape.bytes_per_value == 4:

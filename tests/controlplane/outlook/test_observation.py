@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from engines import request
 
 from pdmuxd.controlplane.outlook.assumed_load import Assumed
 from pdmuxd.engine.core.policies.base import AnyPolicy
 from pdmuxd.engine.core.types import DecodeShape, EngineLimits, Observation
 from pdmuxd.engine.emulator.engine import EmulatedEngine
 from pdmuxd.engine.emulator.profile import load_profile
-from pdmuxd.engine.emulator.requests import EmulatedRequest
 from pdmuxd.engine.emulator.server.telemetry import hello
 from pdmuxd.engine.loop.policy_runtime import PolicyRuntime
 
@@ -33,23 +33,12 @@ def captured(
     monkeypatch.setattr(PolicyRuntime, "decide", record)
     engine = EmulatedEngine(profile=load_profile("h200-llama-8b"), policy=policy, limits=LIMITS)
     for number in range(batch):
-        engine.submit(_request(f"r{number}", 0.0, 256, 4000), 0.0)
+        engine.submit(request(f"r{number}", 256, 4000, arrival_s=0.0), 0.0)
     engine.advance(6.0)
-    engine.submit(_request("prompt", 6.0, new_tokens, 10), 6.0)
+    engine.submit(request("prompt", new_tokens, 10, arrival_s=6.0), 6.0)
     engine.advance(6.5)
     found = next(each for each in seen if [one.request_id for one in each[0].waiting] == ["prompt"])
     return *found, engine
-
-
-def _request(name: str, at_s: float, input_tokens: int, output_tokens: int) -> EmulatedRequest:
-    return EmulatedRequest(
-        request_id=name,
-        tenant="t",
-        arrival_s=at_s,
-        input_tokens=input_tokens,
-        output_tokens=output_tokens,
-        block_keys=(),
-    )
 
 
 @pytest.mark.parametrize("policy", POLICIES)

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import pytest
+from engines import request
 
 from pdmuxd.engine.core.observing import Hidden, hidden
 from pdmuxd.engine.core.types import EngineLimits, Observation, WaitingRequest
 from pdmuxd.engine.emulator.engine import EmulatedEngine
 from pdmuxd.engine.emulator.profile import load_profile
-from pdmuxd.engine.emulator.requests import EmulatedRequest
 from pdmuxd.engine.loop.policy_runtime import PolicyRuntime
 from pdmuxd.engine.loop.state import DeniedOvertaking
 
@@ -24,17 +24,6 @@ def _waiting(name: str, new_tokens: int) -> WaitingRequest:
         new_tokens=new_tokens,
         reused_tokens=0,
         tbt_target_s=0.05,
-    )
-
-
-def _request(name: str, at_s: float, input_tokens: int, output_tokens: int) -> EmulatedRequest:
-    return EmulatedRequest(
-        request_id=name,
-        tenant="t",
-        arrival_s=at_s,
-        input_tokens=input_tokens,
-        output_tokens=output_tokens,
-        block_keys=(),
     )
 
 
@@ -73,12 +62,12 @@ def test_the_count_is_what_the_policy_was_not_shown_when_long_prompts_wait(
 
     monkeypatch.setattr(PolicyRuntime, "decide", record)
     for number in range(4):
-        engine.submit(_request(f"r{number}", 0.0, 256, 400), 0.0)
+        engine.submit(request(f"r{number}", 256, 400, arrival_s=0.0), 0.0)
     engine.advance(1.0)
-    engine.submit(_request("whole", 1.0, 5000, 10), 1.0)
+    engine.submit(request("whole", 5000, 10, arrival_s=1.0), 1.0)
     engine.advance(1.03)
     for number in range(6):
-        engine.submit(_request(f"p{number}", 1.03, 9000 if number % 2 else 500, 10), 1.03)
+        engine.submit(request(f"p{number}", 9000 if number % 2 else 500, 10, arrival_s=1.03), 1.03)
     engine.advance(3.0)
     assert {told.long_prompt for _, told in seen} >= {0, 3}
     assert [each for each in seen if each[0] != each[1].long_prompt] == []

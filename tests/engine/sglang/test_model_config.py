@@ -17,7 +17,7 @@ from pdmuxd.engine.core.shapes import Experts, ModelShape
 from pdmuxd.engine.core.types import DecodeShape
 from pdmuxd.engine.emulator.shapes import LLAMA_8B
 from pdmuxd.engine.sglang.assumed_device import ASSUMED_OVERHEADS, assumed_device
-from pdmuxd.engine.sglang.model_config import model_shape, shape_of_folder
+from pdmuxd.engine.sglang.model_config import model_shape, read_config, shape_of_config
 
 DEVICE = assumed_device("NVIDIA H100 80GB HBM3", SmRules(total_sms=132, min_sms=8, multiple_sms=8))
 ROWS, CONTEXT = 32, 2000
@@ -267,8 +267,9 @@ def test_experts_are_refused_when_a_token_takes_more_than_there_are() -> None:
 def test_the_decoder_is_found_in_a_folder_of_a_model_with_images(tmp_path: Path) -> None:
     inner = MODELS["Llama-3.1-8B"].config
     (tmp_path / "config.json").write_text(json.dumps({"vision_config": {}, "text_config": inner}))
-    shape = shape_of_folder(tmp_path, "it")
-    assert shape is not None
+    config = read_config(tmp_path)
+    assert config is not None
+    shape = shape_of_config(config, "it")
     assert (shape.layers, shape.vocab) == (32, 128256)
 
 
@@ -276,4 +277,4 @@ def test_the_decoder_is_found_in_a_folder_of_a_model_with_images(tmp_path: Path)
 def test_no_shape_is_made_up_when_there_is_no_configuration(tmp_path: Path, text: str | None) -> None:
     if text is not None:
         (tmp_path / "config.json").write_bytes(text.encode(errors="surrogatepass"))
-    assert shape_of_folder(tmp_path, "it") is None
+    assert read_config(tmp_path) is None
