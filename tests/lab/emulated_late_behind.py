@@ -1,11 +1,12 @@
 """The emulated engine on the requests of `late-behind`, beside what was measured on a GPU.
 
     python tests/lab emulated-late-behind [--rows docs/measurements/h100/late-behind.jsonl.gz]
-        [--device served-h100] [--in-flight 256]
+        [--device served-h100] [--in-flight 256] [--throttle-s 10 --throttle-ratio 1.3]
 
 Virtual time. The requests are drawn as `late-behind` draws them; one that comes while `--in-flight` others
 are in the engine is refused, as by the tenant's limit. Emulated beside measured: TTFT, gaps between tokens,
-the share of good requests of those answered.
+the share of good requests of those answered. With `--throttle-s` all takes `--throttle-ratio` times as long
+until then, as on a GPU that is too hot at first; what was measured beside it was not throttled.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ MODEL = "llama-8b"
 TBT_S = 0.05
 
 
-def emulated(row: dict[str, Any], profile: Profile, in_flight: int, seconds: float) -> dict[str, float]:
+def emulated(row: dict[str, Any], profile: Profile, args: argparse.Namespace) -> dict[str, float]:
     """One measured row's load and policy, in virtual time."""
     arrivals = [
         EmulatedRequest(
@@ -44,7 +45,7 @@ def emulated(row: dict[str, Any], profile: Profile, in_flight: int, seconds: flo
             input_tokens=answer.prompt,
             output_tokens=answer.tokens,
         )
-        for number, answer in enumerate(drawn(row["load"], seconds, row["seed"], None))
+        for number, answer in enumerate(drawn(row["load"], args.seconds, row["seed"], None))
     ]
     collector = Collector(arrivals, TBT_S)
     engine = EmulatedEngine(profile=profile, policy=row["policy"], observer=collector)
@@ -53,9 +54,10 @@ def emulated(row: dict[str, Any], profile: Profile, in_flight: int, seconds: flo
     collector.attach(engine.token_times)
     taken = np.zeros(len(arrivals), dtype=bool)
     for number, request in enumerate(arrivals):
+        engine.throttle(args.throttle_ratio if request.arrival_s < args.throttle_s else 1.0)
         engine.advance(request.arrival_s)
         counters = engine.counters()
-        if counters.running + counters.waiting + counters.prefilling < in_flight:
+        if counters.running + counters.waiting + counters.prefilling < args.in_flight:
             taken[number] = True
             engine.submit(request, request.arrival_s)
     while (next_s := engine.next_event_s()) < float("inf"):
@@ -83,6 +85,8 @@ def main() -> None:
     parser.add_argument("--device", default=SERVED_H100)
     parser.add_argument("--in-flight", type=int, default=256)
     parser.add_argument("--seconds", type=float, default=60.0)
+    parser.add_argument("--throttle-s", type=float, default=0.0)
+    parser.add_argument("--throttle-ratio", type=float, default=1.0)
     args = parser.parse_args()
     table = Table(title=f"{args.device} / measured; ms and %")
     for column in (
@@ -100,7 +104,7 @@ def main() -> None:
         row = json.loads(line)
         if row["model"] != MODEL:
             continue
-        found = emulated(row, profile, args.in_flight, args.seconds)
+        found = emulated(row, profile, args)
         answered = row["answers"] - row["errors"]
         seen = row | {
             "good": 100.0 * row["good_by_client"] * row["answers"] / answered,
