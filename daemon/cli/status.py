@@ -11,6 +11,7 @@ from pdmuxd.controlplane.events.messages import IncidentEvent
 from pdmuxd.daemon.cli.admin_address import settings_of
 from pdmuxd.daemon.cli.admin_client import AdminClient, running_daemon
 from pdmuxd.daemon.cli.output import AsJson, instant, percent, print_fields, print_json, print_table
+from pdmuxd.engine.core.errors import StoreError
 from pdmuxd.tui.show.incidents import harm_in_words, help_in_words, missed_in_words
 
 EPILOG = """\b
@@ -22,8 +23,6 @@ WINDOW_MS = 300_000.0
 """Targets met and missed are those of the last five minutes."""
 SHOWN = 50
 """Tenants: as many as one can look through."""
-
-
 INCIDENTS = 5
 """Those that are open first, then the newest."""
 
@@ -49,7 +48,7 @@ def status(ctx: typer.Context, as_json: AsJson = False) -> None:
             "version": client.get_version()["version"],
             "engine": engine,
             **_tenants(client),
-            "incidents": client.list_incidents(limit=INCIDENTS)["incidents"],
+            **_incidents(client),
             "alarms": client.list_alarms()["active"],
         }
     if as_json:
@@ -69,6 +68,14 @@ def _tenants(client: AdminClient) -> dict[str, Any]:
         found = {tenant["tenant"]: tenant for tenant in (*missed, *active)}
         page["tenants"] = list(found.values())[:SHOWN]
     return {"totals": page["totals"], "tenants": page["tenants"]}
+
+
+def _incidents(client: AdminClient) -> dict[str, Any]:
+    """The last ones, or why they cannot be read: the rest of `status` needs no database."""
+    try:
+        return {"incidents": client.list_incidents(limit=INCIDENTS)["incidents"]}
+    except StoreError as error:
+        return {"incidents": None, "incidents_unknown": str(error)}
 
 
 def _say_that_none_runs(ctx: typer.Context, *, as_json: bool) -> None:
@@ -94,7 +101,10 @@ def _print(found: Mapping[str, Any]) -> None:
     print_table([_columns(tenant) for tenant in tenants], empty="no tenant is active")
     if left := totals["tenants"] - len(tenants):
         typer.echo(f"and {left:,} more that are not shown; those that miss their targets come first")
-    _print_incidents(found["incidents"])
+    if found["incidents"] is None:
+        typer.echo(f"incidents cannot be read: {found['incidents_unknown']}")
+    else:
+        _print_incidents(found["incidents"])
     _print_alarms(found["alarms"])
 
 

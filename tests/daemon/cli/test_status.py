@@ -7,7 +7,9 @@ from admin_daemon import AdminDaemon
 from stores import slo
 from telemetry_feeds import HELLO, heartbeat, request_record
 
+from pdmuxd.controlplane.history.incidents import IncidentStore
 from pdmuxd.controlplane.services.control_plane import ControlPlane
+from pdmuxd.engine.core.errors import StoreError
 
 
 @pytest.fixture
@@ -44,6 +46,21 @@ def test_an_incident_is_told_with_its_cause_and_what_would_help(pdmuxd, serving:
     assert "INCIDENT chat misses availability and TTFT since " in shown
     assert "likely cause: refused by its own limits (4 of 5 misses)" in shown
     assert "what would help: pdmuxd limit show chat" in shown
+
+
+def test_the_rest_is_told_when_the_database_cannot_be_read(
+    pdmuxd, serving: AdminDaemon, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise StoreError("the database was removed while it is in use")
+
+    monkeypatch.setattr(IncidentStore, "list", refuse)
+    shown = " ".join(pdmuxd("status").out.split())
+    assert "engine serving since" in shown
+    assert "incidents cannot be read: the database was removed while it is in use" in shown
+    found = pdmuxd("status", "--json").json
+    assert found["incidents"] is None
+    assert found["incidents_unknown"] == "the database was removed while it is in use"
 
 
 def test_programs_get_what_rest_answers_when_they_ask_for_json(pdmuxd, serving: AdminDaemon) -> None:
