@@ -23,6 +23,7 @@ Sources: DuetServe section 4 (aggregate unless at risk), MuxWise section 3.4 (be
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -30,6 +31,7 @@ from functools import partial
 from pdmuxd.engine.core.batch_size_correction import BatchSizeCorrection
 from pdmuxd.engine.core.latency_margin import LatencyMargin
 from pdmuxd.engine.core.partitions import PartitionTable
+from pdmuxd.engine.core.policies.autobatch import AutoOptions, Batch, How
 from pdmuxd.engine.core.policies.autostate import AutoState, adopted, after_prefill, after_step
 from pdmuxd.engine.core.policies.base import Plan, PlanKind, PolicyContext
 from pdmuxd.engine.core.policies.choice import fused_or_split
@@ -58,13 +60,13 @@ from pdmuxd.engine.core.policies.slots import SlotUse
 from pdmuxd.engine.core.policies.stalls import stall_room_s
 from pdmuxd.engine.core.policies.tbt_classes import without_those_who_can_wait
 from pdmuxd.engine.core.queueing import (
+    UNORDERED,
     OrderedQueue,
     begun_within,
     fitting_within,
     form_prefill_batch,
     form_timely_batch,
     order_by_slack,
-    shape_of,
     tenants_short_of_slots,
 )
 from pdmuxd.engine.core.types import (
@@ -75,6 +77,7 @@ from pdmuxd.engine.core.types import (
     PrefillFeedback,
     PrefillMode,
     PrefillShape,
+    PrefillView,
     Reason,
     WaitingRequest,
 )
@@ -85,24 +88,6 @@ BATCH_TOKENS = LARGE_CHUNK_TOKENS
 MAX_LOOK_AHEAD = 4
 """Decode steps whose layers are planned at once in a split; the loop launches an equal share with each. What
 is still in flight then counts by that share alone, so that the prefill stream does not run dry."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AutoOptions:
-    """Mechanisms that can be ablated."""
-
-    preemption: bool = True
-    nesting: bool = True
-    """Off: what has overtaken a prefill is not overtaken itself."""
-    guard: bool = True
-    look_ahead: bool = True
-    split: bool = True
-    """Off: fused steps alone, within the target."""
-    fuse: bool = True
-    """Off: layers alone, where the memory for a whole batch suffices."""
-    classes: bool = True
-    """Off: everybody decodes in every step, whatever its TBT target."""
-    by_slack: bool = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -127,97 +112,55 @@ class AutoPolicy:
 
     def decide(self, obs: Observation, state: AutoState) -> tuple[Decision, AutoState]:
         """Go on with the prefill under way, or choose the next one and how to run it."""
-        if not self.options.classes or not obs.decoding or state.breaker.is_open:
-            return self._decide(obs, state)
-        part, sits_out = self._divided(obs, state)
-        decision, after = self._decide(part, state)
-        if decision.reason is Reason.TBT_INFEASIBLE and decision.admit:
-            # No split has time for so many beside these prompts: more of them can wait.
-            beside = shape_of(tuple([r for r in obs.waiting if r.request_id in decision.admit]))
-            part, sits_out = self._divided(obs, state, beside)
-            decision, after = self._decide(part, state)
-        return (replace(decision, sits_out=sits_out) if sits_out else decision), after
+        beside: PrefillShape | None = None
+        while True:
+            part, sits_out = self._who_decodes(obs, state, beside)
+            queue = self._order(part, state)
+            batch = self._batch(part, state, queue)
+            plans = self._plans(part, state, batch)
+            plan, rejected = self._choose(part, state, batch, plans)
+            decision, after = self._explain(part, state, queue, batch, plan, rejected)
+            is_too_much = decision.reason is Reason.TBT_INFEASIBLE and decision.admit
+            if beside or batch.work is None or not is_too_much or not self._has_classes(obs, state):
+                return (replace(decision, sits_out=sits_out) if sits_out else decision), after
+            beside = batch.work.shape  # no split has time for so many beside it: more of them can wait
 
-    def _divided(
-        self, obs: Observation, state: AutoState, beside: PrefillShape | None = None
+    def plans(self, obs: Observation, state: AutoState) -> tuple[Plan, ...]:
+        """For the prefill that goes on or is next: every split, and the fused steps that meet the target.
+        The stages of `decide` up to the choice; nobody overtakes."""
+        queue = self._order(obs, state)
+        return self._plans(obs, state, self._batch(obs, state, queue, may_overtake=False), every=True)
+
+    # --- who decodes, order, batch
+
+    def _who_decodes(
+        self, obs: Observation, state: AutoState, beside: PrefillShape | None
     ) -> tuple[Observation, tuple[str, ...]]:
+        """The observation without those whose next tokens can wait, and their ids."""
+        if not self._has_classes(obs, state):
+            return obs, ()
         ratio = state.latency_margin.ratio * state.fused_correction
         return without_those_who_can_wait(
             obs, self.context, self.table, state.guard, beside=beside, margin_ratio=ratio
         )
 
-    def _decide(self, obs: Observation, state: AutoState) -> tuple[Decision, AutoState]:
-        running = obs.prefill
-        if state.breaker.is_open and not _is_by_layers(obs):
-            return self._fixed(obs, state), state
-        if running is None and obs.preempted is None:
-            return self._next_prefill(obs, state)
-        if running is not None and running.mode is PrefillMode.CHUNKED:
-            return self._next_chunk(obs, state)
-        return self._overtake(obs, state) or (self._by_layers(obs, state), state)
-
-    # --- a new prefill: order, batch, plans, choose, explain
-
-    def _next_prefill(self, obs: Observation, state: AutoState) -> tuple[Decision, AutoState]:
-        if not obs.waiting:
-            return decode_alone(obs, self.table), state
-        queue = self._order(obs, state)
-        unreachable = frozenset(queue.unreachable)  # asked of every member; the order is the queue's
-        batch = self._batch(obs, queue.order, unreachable)
-        if not batch:
-            alone, late = decode_alone(obs, self.table), queue.unreachable
-            alone = replace(alone, deprioritize=late, refuse=queue.refused, order=queue.by)
-            return alone, replace(state, queue=queue.state)
-        work = new_work(batch, self.context.layers)
-        if self.options.split and obs.limits.holds(work.shape.new_tokens):
-            learned = self._learned(obs, state, batch)
-            fused = self.fused.whole_batch(obs, batch, work.shape, *learned) if self.options.fuse else None
-            plan, rejected = self._chosen(obs, state, batch, work, fused)
-        else:
-            plan, rejected = self._next_step(obs, state, batch), ()
-        if plan.kind is PlanKind.SPLIT:
-            decision, begun = split_decision(obs, work, plan, rejected, queue), batch
-        else:
-            decision = fused_decision(obs, plan, batch, rejected, queue)
-            begun = begun_within(batch, plan.prompt_tokens)
-        return decision, state.begun(queue, begun, obs.now_s)
-
-    def _next_step(self, obs: Observation, state: AutoState, batch: tuple[WaitingRequest, ...]) -> Plan:
-        """A fused step of what cannot run in any other way."""
-        return self.fused.next_step(obs, batch, *self._learned(obs, state, batch))
-
-    def _learned(
-        self, obs: Observation, state: AutoState, batch: tuple[WaitingRequest, ...]
-    ) -> tuple[LatencyMargin, BatchSizeCorrection, float, SlotUse | None]:
-        """What bounds a fused step of `batch` beside its prediction."""
-        stall_s, slot_use = self._stall_room_s(obs, state, batch), state.slot_use(obs, batch)
-        return state.latency_margin, state.size_correction, stall_s, slot_use
-
-    def _chosen(
-        self,
-        obs: Observation,
-        state: AutoState,
-        batch: tuple[WaitingRequest, ...],
-        work: Work,
-        fused: Plan | None,
-    ) -> tuple[Plan, tuple[Alternative, ...]]:
-        slot_use, stall_s = state.slot_use(obs, batch), self._stall_room_s(obs, state, batch)
-        steady_s = self.fused.steady_step_s(obs, work.shape)
-        return fused_or_split(
-            obs,
-            batch,
-            self.split.best_fit(
-                obs, work, state.guard, stall_s=stall_s, slot_use=slot_use, steady_s=steady_s
-            ),
-            fused,
-            context=self.context,
-            table=self.table,
-            prefill_correction=state.prefill_correction,
-            slot_use=slot_use,
-            steady_s=steady_s,
-        )
+    def _has_classes(self, obs: Observation, state: AutoState) -> bool:
+        return self.options.classes and bool(obs.decoding) and not state.breaker.is_open
 
     def _order(self, obs: Observation, state: AutoState) -> OrderedQueue:
+        """Least slack first, or as they came in fixed steps; `UNORDERED` itself where who is first decides
+        nothing."""
+        if not self._needs_order(obs, state):
+            return UNORDERED
+        if not state.breaker.is_open or _is_by_layers(obs):
+            return self._by_slack(obs, state)
+        # Steps take longer than predicted, or predictions would be in use: who is late even by them is late
+        # for sure, and is refused where its tenant wants that.
+        refused = self._by_slack(obs, state).refused
+        left = tuple([request for request in obs.waiting if request.request_id not in refused])
+        return replace(UNORDERED, order=left, refused=refused)
+
+    def _by_slack(self, obs: Observation, state: AutoState) -> OrderedQueue:
         if not self.options.by_slack:
             return OrderedQueue(order=tuple(obs.waiting), unreachable=(), state=state.queue)
         sms = self.table.prefill_sms(obs.partition_id)
@@ -232,7 +175,36 @@ class AutoPolicy:
             only_aged=obs.are_slots_short,
         )
 
+    def _needs_order(self, obs: Observation, state: AutoState) -> bool:
+        """Whether who is first decides anything: not where all can wait for the rest of the prefill that runs
+        by layers."""
+        if not _is_by_layers(obs):
+            return bool(obs.waiting) or obs.prefill is not None
+        most = obs.limits.max_set_aside if self.options.nesting else 1
+        if not self.options.preemption or not obs.waiting:
+            return False
+        if obs.prefill is not None and len(obs.set_aside) >= most:
+            return False
+        left_s = self._left_s(obs, state, obs.under_way[:1])[0]
+        return is_due_before(obs.waiting, obs.now_s + left_s + left_s)
+
     def _batch(
+        self, obs: Observation, state: AutoState, queue: OrderedQueue, *, may_overtake: bool = True
+    ) -> Batch:
+        """Who is prefilled next, or overtakes or joins what is under way."""
+        if _is_by_layers(obs):
+            return self._beside_layers(obs, state, queue if may_overtake else UNORDERED)
+        if state.breaker.is_open:
+            return Batch(form_prefill_batch(obs, queue=queue.order), How.FIXED)
+        if obs.prefill is not None:
+            requests = form_prefill_batch(obs, queue=queue.order, max_tokens=BATCH_TOKENS)
+            step = self.fused.next_step(obs, requests, *self._learned(obs, state, requests))
+            batch = Batch(requests, How.ALONG, step=step)
+            return self._beside_chunk(obs, state, queue, batch) if may_overtake else batch
+        requests = self._timely(obs, queue.order, frozenset(queue.unreachable))
+        return Batch(requests, How.NEXT, new_work(requests, self.context.layers) if requests else None)
+
+    def _timely(
         self, obs: Observation, order: tuple[WaitingRequest, ...], unreachable: Collection[str]
     ) -> tuple[WaitingRequest, ...]:
         if not self.options.by_slack:
@@ -240,30 +212,52 @@ class AutoPolicy:
         latency, sms = self.context.latency, self.table.prefill_sms(obs.partition_id)
         return form_timely_batch(obs, order, unreachable, latency, sms=sms, max_tokens=BATCH_TOKENS)
 
-    # --- a prefill that is under way, or must be in chunks
+    def _beside_layers(self, obs: Observation, state: AutoState, queue: OrderedQueue) -> Batch:
+        """Those who would miss their targets behind the prefill that runs, or that would go on now: they
+        overtake it together."""
+        on = Batch((), How.GO_ON, next_work(obs, self.context.layers))
+        if queue is UNORDERED:
+            return on
+        sms, lefts_s = self.table.prefill_sms(obs.partition_id), self._left_s(obs, state, obs.under_way)
+        urgent = urgent_beside_layers(
+            obs, queue, self.context.latency, sms=sms, left_s=lefts_s, max_tokens=BATCH_TOKENS
+        )
+        requests = form_prefill_batch(obs, queue=urgent, max_tokens=BATCH_TOKENS) if urgent else ()
+        if not requests:
+            return on
+        work = new_work(requests, self.context.layers, preempt=obs.prefill is not None)
+        return Batch(requests, How.DRAIN if obs.under_way[0].layers_in_flight else How.OVERTAKE, work)
 
-    def _next_chunk(self, obs: Observation, state: AutoState) -> tuple[Decision, AutoState]:
-        """A batch that began fused stays so, and what a step leaves goes to those who wait."""
-        queue = self._order(obs, state)
-        batch = form_prefill_batch(obs, queue=queue.order, max_tokens=BATCH_TOKENS)
-        plan = self._next_step(obs, state, batch)
-        first = before_the_chunk(obs, queue, batch, plan, self.context.latency, self.table.rules.total_sms)
-        if first and self.options.preemption and self.options.by_slack:
-            plan = self.fused.holding(obs, plan, first, chunk_last=True)
-            decision = replace(fused_decision(obs, plan, first, queue=queue), chunk_last=True)
-            return decision, replace(state.begun(queue, first, obs.now_s), has_chunk_waited=False)
-        overtaking = self._overtake_chunk(obs, state, queue, plan) if self.options.preemption else None
-        if overtaking is not None:
-            return overtaking
-        left = plan.prompt_tokens
-        if obs.prefill is not None:
-            left -= obs.prefill.shape.new_tokens - obs.prefill.done_tokens
+    def _left_s(self, obs: Observation, state: AutoState, units: Sequence[PrefillView]) -> list[float]:
+        """Seconds that each of these prefills by layers still needs."""
+        sms = self.table.prefill_sms(obs.partition_id)
+        ratio = self.context.latency.colocated_ratio(sms) * state.prefill_correction
+        return [ratio * self.split.left_s(unit, sms) for unit in units]
+
+    def _beside_chunk(self, obs: Observation, state: AutoState, queue: OrderedQueue, batch: Batch) -> Batch:
+        """A batch that began fused stays so. Those with less slack go first in the same step, or, if they
+        would be late, in one that the prompt in chunks sits out; else `batch` has what the step leaves."""
+        running, plan = obs.prefill, batch.step
+        if running is None or plan is None:
+            return batch
+        if self.options.preemption and self.options.by_slack:
+            latency, total_sms = self.context.latency, self.table.rules.total_sms
+            first = before_the_chunk(obs, queue, batch.requests, plan, latency, total_sms)
+            if first:
+                return Batch(first, How.FIRST, step=self.fused.holding(obs, plan, first, chunk_last=True))
+        if self.options.preemption:
+            urgent = urgent_beside_chunks(obs, queue, plan, has_chunk_waited=state.has_chunk_waited)
+            requests = form_prefill_batch(obs, queue=urgent)
+            if requests:
+                alone, tokens = replace(obs, prefill=None), sum(r.new_tokens for r in requests)
+                own = self.fused.plan(alone, tokens, self.fused.step_s(alone, tokens, requests))
+                return Batch(requests, How.INSTEAD, step=own)
+        left = plan.prompt_tokens - (running.shape.new_tokens - running.done_tokens)
         may_begin = partial(self._would_be_fused, obs, state, queue.unreachable, plan)
-        fitting = fitting_within(batch, left, queue.unreachable, may_begin)
-        if len(fitting) < len(batch):
+        fitting = fitting_within(batch.requests, left, queue.unreachable, may_begin)
+        if len(fitting) < len(batch.requests):
             plan = self.fused.holding(obs, plan, fitting)
-        decision = fused_decision(obs, plan, fitting, queue=queue)
-        return decision, replace(state.begun(queue, fitting, obs.now_s), has_chunk_waited=False)
+        return Batch(fitting, How.ALONG, step=plan)
 
     def _would_be_fused(
         self,
@@ -274,99 +268,118 @@ class AutoPolicy:
         rest: tuple[WaitingRequest, ...],
     ) -> bool:
         """Whether the batch that these begin would go in steps like this plan's, were it begun now."""
-        batch = self._batch(obs, rest, unreachable)
-        work = new_work(batch, self.context.layers)
-        if not self.options.split or not obs.limits.holds(work.shape.new_tokens):
+        requests = self._timely(obs, rest, unreachable)
+        work = new_work(requests, self.context.layers)
+        if not self._may_split(obs, work):
             return True
         if not self.options.fuse or not obs.decode.bs or not plan.meets:
             return False
         total_s = self.fused.total_s(obs, state.size_correction, work.shape, plan.prompt_tokens)
-        chosen, _ = self._chosen(obs, state, batch, work, plan._replace(finish_s=total_s))
-        return chosen.kind is plan.kind
+        batch, as_batch = Batch(requests, How.NEXT, work), plan._replace(finish_s=total_s)
+        chosen, _ = self._choose(obs, state, batch, (self._best_split(obs, state, batch, work), as_batch))
+        return chosen is not None and chosen.kind is plan.kind
 
-    def _overtake_chunk(
-        self, obs: Observation, state: AutoState, queue: OrderedQueue, plan: Plan
-    ) -> tuple[Decision, AutoState] | None:
-        """A step of waiting requests alone, which the prompt in chunks sits out."""
-        batch = form_prefill_batch(
-            obs, queue=urgent_beside_chunks(obs, queue, plan, has_chunk_waited=state.has_chunk_waited)
-        )
-        if not batch:
-            return None
-        alone = replace(obs, prefill=None)
-        tokens = sum(request.new_tokens for request in batch)
-        own = self.fused.plan(alone, tokens, self.fused.step_s(alone, tokens, batch))
-        decision = replace(
-            fused_decision(alone, own, batch, queue=queue), preempt=True, reason=Reason.PREEMPTED_FOR_SHORTER
-        )
-        return decision, replace(state.begun(queue, batch, obs.now_s), has_chunk_waited=True)
+    # --- plans, choose, explain
 
-    def _by_layers(
+    def _plans(
+        self, obs: Observation, state: AutoState, batch: Batch, *, every: bool = False
+    ) -> tuple[Plan, ...]:
+        """The splits, of which the best fit is enough to choose, and the fused steps that meet the target."""
+        requests, work = batch.requests, batch.work
+        if batch.step is not None:
+            return (batch.step,)
+        if batch.how is How.FIXED and (obs.prefill is not None or requests):
+            return (self.fused.fixed_step(obs, requests),)
+        if work is None or batch.how is How.DRAIN:
+            return ()
+        is_next = batch.how is How.NEXT
+        if is_next and not self._may_split(obs, work):
+            return (self.fused.next_step(obs, requests, *self._learned(obs, state, requests)),)
+        if every:
+            splits = self.split.every(obs, work, state.guard)
+        else:
+            splits = (self._best_split(obs, state, batch, work),)
+        if not is_next or not self.options.fuse:
+            return splits
+        fused = self.fused.whole_batch(obs, requests, work.shape, *self._learned(obs, state, requests))
+        return splits if fused is None else (*splits, fused)
+
+    def _may_split(self, obs: Observation, work: Work) -> bool:
+        return self.options.split and obs.limits.holds(work.shape.new_tokens)
+
+    def _best_split(self, obs: Observation, state: AutoState, batch: Batch, work: Work) -> Plan:
+        return self.split.best_fit(
+            obs,
+            work,
+            state.guard,
+            stall_s=self._stall_room_s(obs, state, batch.requests if batch.how is How.NEXT else obs.waiting),
+            slot_use=state.slot_use(obs, batch.requests or obs.under_way[0].requests),
+            steady_s=self.fused.steady_step_s(obs, work.shape) if obs.decode.bs else math.inf,
+        )
+
+    def _learned(
+        self, obs: Observation, state: AutoState, requests: tuple[WaitingRequest, ...]
+    ) -> tuple[LatencyMargin, BatchSizeCorrection, float, SlotUse | None]:
+        """What bounds a fused step of these beside its prediction."""
+        stall_s, slot_use = self._stall_room_s(obs, state, requests), state.slot_use(obs, requests)
+        return state.latency_margin, state.size_correction, stall_s, slot_use
+
+    def _stall_room_s(self, obs: Observation, state: AutoState, queue: Sequence[WaitingRequest]) -> float:
+        margin, latency = state.latency_margin, self.context.latency
+        return stall_room_s(obs, queue, margin, latency, self.table.rules.total_sms)
+
+    def _choose(
+        self, obs: Observation, state: AutoState, batch: Batch, plans: tuple[Plan, ...]
+    ) -> tuple[Plan | None, tuple[Alternative, ...]]:
+        """The plan that is carried out, and what it was preferred to."""
+        if len(plans) < 2:
+            return (plans[0], plans[0].rejected) if plans else (None, ())
+        return fused_or_split(
+            obs,
+            batch.requests,
+            *plans,
+            context=self.context,
+            table=self.table,
+            prefill_correction=state.prefill_correction,
+            slot_use=state.slot_use(obs, batch.requests),
+        )
+
+    def _explain(
         self,
         obs: Observation,
         state: AutoState,
-        work: Work | None = None,
-        batch: tuple[WaitingRequest, ...] = (),
-    ) -> Decision:
-        """The best split for the prefill that goes on, or for `work` on `batch`."""
-        work = work or next_work(obs, self.context.layers)
-        if work is None:
-            return without_prefill(obs, self.table)
-        stall_s = self._stall_room_s(obs, state, obs.waiting)
-        slot_use = state.slot_use(obs, batch or obs.under_way[0].requests)
-        steady_s = self.fused.steady_step_s(obs, work.shape)
-        plan = self.split.best_fit(
-            obs, work, state.guard, stall_s=stall_s, slot_use=slot_use, steady_s=steady_s
-        )
-        return split_decision(obs, work, plan)
-
-    def _overtake(self, obs: Observation, state: AutoState) -> tuple[Decision, AutoState] | None:
-        """Waiting requests that would miss their targets behind the prefill that runs, or that would go on
-        now, overtake it together."""
-        running, first = obs.prefill, obs.under_way[0]
-        if not self.options.preemption or not obs.waiting:
-            return None
-        most = obs.limits.max_set_aside if self.options.nesting else 1
-        if running is not None and len(obs.set_aside) >= most:
-            return None
-        sms = self.table.prefill_sms(obs.partition_id)
-        ratio = self.context.latency.colocated_ratio(sms) * state.prefill_correction
-        left_s = ratio * self.split.left_s(first, sms)
-        if not is_due_before(obs.waiting, obs.now_s + left_s + left_s):
-            return None  # what is shorter than the prefill's rest can wait for it: do not order the queue
-        queue = self._order(obs, state)
-        lefts_s = [left_s, *(ratio * self.split.left_s(unit, sms) for unit in obs.under_way[1:])]
-        urgent = urgent_beside_layers(
-            obs, queue, self.context.latency, sms=sms, left_s=lefts_s, max_tokens=BATCH_TOKENS
-        )
-        batch = form_prefill_batch(obs, queue=urgent, max_tokens=BATCH_TOKENS) if urgent else ()
-        if not batch:
-            return None
-        if first.layers_in_flight:
+        queue: OrderedQueue,
+        batch: Batch,
+        plan: Plan | None,
+        rejected: tuple[Alternative, ...],
+    ) -> tuple[Decision, AutoState]:
+        """The decision, with its reason and numbers, and what is remembered of it."""
+        how, requests, work = batch.how, batch.requests, batch.work
+        if how is How.DRAIN:
             return drain_to_preempt(obs), state
-        work = new_work(batch, self.context.layers, preempt=running is not None)
-        decision = self._by_layers(obs, state, work, batch)
-        return replace(decision, order=queue.by), state.begun(queue, batch, obs.now_s)
+        if plan is None:
+            if how is How.GO_ON:
+                return without_prefill(obs, self.table), state
+            alone, late = decode_alone(obs, self.table), queue.unreachable
+            alone = replace(alone, deprioritize=late, refuse=queue.refused, order=queue.by)
+            is_kept = how is How.NEXT and queue is not UNORDERED
+            return alone, (replace(state, queue=queue.state) if is_kept else state)
+        if plan.kind is PlanKind.SPLIT and work is not None:
+            decision = split_decision(obs, work, plan, rejected, queue if how is How.NEXT else UNORDERED)
+            if how is How.GO_ON:
+                return decision, state
+            return replace(decision, order=queue.by), state.begun(queue, requests, obs.now_s)
+        decision = fused_decision(obs, plan, requests, rejected, queue)
+        if how is How.FIXED:
+            return decision, state
+        if how is How.NEXT:
+            return decision, state.begun(queue, begun_within(requests, plan.prompt_tokens), obs.now_s)
+        after = replace(state.begun(queue, requests, obs.now_s), has_chunk_waited=how is How.INSTEAD)
+        if how is How.INSTEAD:
+            decision = replace(decision, preempt=True, reason=Reason.PREEMPTED_FOR_SHORTER)
+        return (replace(decision, chunk_last=True) if how is How.FIRST else decision), after
 
-    def _stall_room_s(self, obs: Observation, state: AutoState, queue: Sequence[WaitingRequest]) -> float:
-        return stall_room_s(
-            obs, queue, state.latency_margin, self.context.latency, self.table.rules.total_sms
-        )
-
-    def _fixed(self, obs: Observation, state: AutoState) -> Decision:
-        """The best fixed plan, in order of arrival.
-
-        Steps take longer than predicted, or predictions would be in use: who is late even by them is late
-        for sure, and is refused where its tenant wants that.
-        """
-        refused = self._order(obs, state).refused if obs.waiting else ()
-        left = [request for request in obs.waiting if request.request_id not in refused]
-        batch = form_prefill_batch(obs, queue=left)
-        if obs.prefill is None and not batch:
-            decision = decode_alone(obs, self.table)
-        else:
-            decision = fused_decision(obs, self.fused.fixed_step(obs, batch), batch)
-        return replace(decision, refuse=refused) if refused else decision
+    # --- what is learned
 
     def initial_state(self) -> AutoState:
         """The guard as it was profiled, no credit."""
@@ -383,31 +396,6 @@ class AutoPolicy:
     def adopt(self, state: AutoState, before: PolicyContext, *, is_refined: bool) -> AutoState:
         """What still holds with this policy's context in place of `before`."""
         return adopted(state, self.split, before, is_refined=is_refined)
-
-    # --- for those who ask what would be if
-
-    def plans(self, obs: Observation, state: AutoState) -> tuple[Plan, ...]:
-        """For the prefill that goes on or is next: every split, and the fused steps that meet the target."""
-        if _is_by_layers(obs):
-            work = next_work(obs, self.context.layers)
-            return self.split.every(obs, work, state.guard) if work is not None else ()
-        if state.breaker.is_open:
-            batch = form_prefill_batch(obs)
-            return (self.fused.fixed_step(obs, batch),) if obs.prefill is not None or batch else ()
-        queue = self._order(obs, state)
-        if obs.prefill is not None:
-            batch = form_prefill_batch(obs, queue=queue.order, max_tokens=BATCH_TOKENS)
-            return (self._next_step(obs, state, batch),)
-        batch = self._batch(obs, queue.order, queue.unreachable)
-        if not batch:
-            return ()
-        work = new_work(batch, self.context.layers)
-        if not self.options.split or not obs.limits.holds(work.shape.new_tokens):
-            return (self._next_step(obs, state, batch),)
-        learned = self._learned(obs, state, batch)
-        fused = self.fused.whole_batch(obs, batch, work.shape, *learned) if self.options.fuse else None
-        splits = self.split.every(obs, work, state.guard)
-        return splits if fused is None else (*splits, fused)
 
 
 def _is_by_layers(obs: Observation) -> bool:

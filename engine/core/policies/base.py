@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any, NamedTuple, Protocol, TypeAlias, TypeVar
@@ -92,6 +93,8 @@ class Plan(NamedTuple):
     """Whether every gap between tokens is predicted to be within the TBT target; true if nothing decodes."""
     worst_gap_s: float | None = None
     """The longest gap between two tokens to expect; None where nothing decodes or nothing is predicted."""
+    most_s: float = math.inf
+    """What its steps should take at most where the TBT target is looser."""
     finish_s: float | None = None
     """Predicted seconds until the last of the prompt's tokens is done; None if nobody compares them."""
     decode_steps: int = 0

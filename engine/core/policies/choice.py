@@ -18,7 +18,6 @@ small batches read the weights more often (docs/decisions/0040-the-slower-of-pre
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 
 from pdmuxd.engine.core.partitions import PartitionTable
@@ -50,20 +49,18 @@ def fused_or_split(
     table: PartitionTable,
     prefill_correction: float,
     slot_use: SlotUse | None = None,
-    steady_s: float = math.inf,
 ) -> tuple[Plan, tuple[Alternative, ...]]:
-    """The plan that is taken for `batch`, and what it was preferred to. `slot_use`: while slots are short.
-    `steady_s`: a split whose decode steps take longer is for prompts that cannot be in chunks."""
+    """The plan that is taken for `batch`, and what it was preferred to. `slot_use`: while slots are short."""
     if fused is None:
         return split, split.rejected
-    is_steady = split.meets and (split.worst_gap_s or 0.0) <= steady_s
+    is_steady = split.meets and (split.worst_gap_s or 0.0) <= split.most_s  # else if chunks take too long
     split_s, fused_s = (split.finish_s or 0.0) * prefill_correction, fused.finish_s or 0.0
     if fused.kind is PlanKind.WHOLE:
         return (fused if fused_s <= LAUNCH_BOUND * split_s else split), ()
     if not is_steady or fused_s <= FUSED_LIMIT_S:
         step_s = split.numbers.predicted_decode_s or 0.0
         if len(obs.waiting) > len(batch):
-            can_go_on = _can_go_on(obs, batch, split, context, table, steady_s)
+            can_go_on = _can_go_on(obs, batch, split, context, table)
             next_split_s = (max(split_s, step_s) if can_go_on else split_s + step_s) + MERGE_STEPS * step_s
             next_fused_s = fused_s
             if obs.partition_id in table.split_indices:
@@ -117,7 +114,6 @@ def _can_go_on(
     split: Plan,
     context: PolicyContext,
     table: PartitionTable,
-    steady_s: float,
 ) -> bool:
     """Whether decode is fast enough on the same SMs when the batch's requests have joined it."""
     decode, decode_sms = obs.decode, table.groups[split.partition_id].decode_sms
@@ -128,4 +124,4 @@ def _can_go_on(
         max_context_tokens=max(decode.max_context_tokens, *contexts),
     )
     step_s = context.latency.decode_s(grown, decode_sms) * (split.numbers.guard_ratio or 1.0)
-    return step_s <= min(context.planned_tbt_s(obs.tbt_target_s), steady_s)
+    return step_s <= min(context.planned_tbt_s(obs.tbt_target_s), split.most_s)

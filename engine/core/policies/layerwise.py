@@ -241,6 +241,7 @@ class SplitPlans:
             reason=Reason.BEST_FIT if meets else Reason.TBT_INFEASIBLE,
             meets=meets,
             worst_gap_s=worst_s,
+            most_s=steady_s,
             finish_s=prefill_s * latency.colocated_ratio(prefill_sms) * (layers_left / layers),
             decode_steps=steps,
             prefill_layers=count if self.layerwise else layers,

@@ -9,7 +9,8 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
 from pdmuxd.engine.core.errors import PolicyError
-from pdmuxd.engine.core.policies.auto import AutoOptions, AutoPolicy
+from pdmuxd.engine.core.policies.auto import AutoPolicy
+from pdmuxd.engine.core.policies.autobatch import AutoOptions
 from pdmuxd.engine.core.policies.base import AnyPolicy, PolicyContext
 from pdmuxd.engine.core.policies.bestfit import SplitOptions
 from pdmuxd.engine.core.policies.chunked import ChunkedPolicy

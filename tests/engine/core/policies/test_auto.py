@@ -345,11 +345,11 @@ def test_a_batch_is_as_long_as_all_of_it_is_in_time_and_never_empty() -> None:
             PrefillShape.of([(1000, 0)] * together), sms
         )
         due = replace(easy[0], deadline_s=whole_s + 0.001)
-        batch = policy._batch(observe(queue=(due, *easy[1:])), (due, *easy[1:]), ())
+        batch = policy._timely(observe(queue=(due, *easy[1:])), (due, *easy[1:]), ())
         assert len(batch) == together
     hopeless = replace(easy[0], deadline_s=0.0)
-    assert policy._batch(observe(queue=(hopeless, *easy[1:])), (hopeless, *easy[1:]), ()) == (hopeless,)
-    assert len(policy._batch(observe(queue=easy), easy, {"r3"})) == 3, (
+    assert policy._timely(observe(queue=(hopeless, *easy[1:])), (hopeless, *easy[1:]), ()) == (hopeless,)
+    assert len(policy._timely(observe(queue=easy), easy, {"r3"})) == 3, (
         "who is too late does not join the others"
     )
 
