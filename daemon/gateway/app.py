@@ -297,9 +297,11 @@ class Gateway:
             self._observer.on_targets(call.rid, targets)
         places = 1
         try:
-            received = await self._intake.receive(
-                call, scope, route.kind, tenant, targets, max_output_tokens=most_output_tokens(identity)
-            )
+            most = most_output_tokens(identity)
+            with self._limiter.reading(identity):
+                received = await self._intake.receive(
+                    call, scope, route.kind, tenant, targets, max_output_tokens=most
+                )
             if received is None:
                 call.end = End.CLIENT_GONE
                 return

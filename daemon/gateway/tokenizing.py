@@ -58,18 +58,19 @@ class Tokenizing:
         tenant = identity.tenant
         self._admission.enter(tenant.name, tenant.max_in_flight, weight=tenant.weight)
         try:
-            body = await self._intake.read(call, scope)
-            if body is None:
-                call.end = End.CLIENT_GONE
-                return
-            upstream = self._slot.serving()
-            model_of = partial(self._slot.model_of, tenant)
-            work = (route.kind, body, self._intake.limits.bounds, upstream.address.ranges, model_of)
-            if len(body) > LARGE_BODY_BYTES:
-                payload, model = await asyncio.to_thread(checked, *work)
-            else:
-                payload, model = checked(*work)
-            check_model(model, upstream.models)
+            with self._limiter.reading(identity):
+                body = await self._intake.read(call, scope)
+                if body is None:
+                    call.end = End.CLIENT_GONE
+                    return
+                upstream = self._slot.serving()
+                model_of = partial(self._slot.model_of, tenant)
+                work = (route.kind, body, self._intake.limits.bounds, upstream.address.ranges, model_of)
+                if len(body) > LARGE_BODY_BYTES:
+                    payload, model = await asyncio.to_thread(checked, *work)
+                else:
+                    payload, model = checked(*work)
+                check_model(model, upstream.models)
             if not await self._turns.take(call, identity, Need()):
                 call.end = End.CLIENT_GONE
                 return

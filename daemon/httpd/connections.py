@@ -82,7 +82,7 @@ class Connections:
                 or self._evict(self._waiting.oldest(peer), waited_s=_FLOOD_S)
             ):
                 return PEER_FULL
-        elif self._total >= limits.max_connections and not self._evict_any():
+        elif self._total >= limits.most and not self._evict_any():
             return FULL
         self.came += 1
         self._total += 1

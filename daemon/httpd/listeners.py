@@ -64,7 +64,7 @@ class Listeners:
             ),
             admin=Connections(
                 "admin",
-                _limits(settings, budget.admin, budget.admin),
+                _limits(settings, budget.admin, budget.admin, budget.admin_waiting),
                 style="problem",
                 door=Door(admin_failures, open_paths=_ADMIN_OPEN),
             ),
@@ -87,7 +87,8 @@ class Listeners:
         """The limits of `[http]` for connections that are yet to come; the numbers of connections stay."""
         for connections in (self.data, self.admin):
             limits = connections.limits
-            connections.use(_limits(settings, limits.max_connections, limits.max_connections_per_peer))
+            peer = limits.max_connections_per_peer
+            connections.use(_limits(settings, limits.max_connections, peer, limits.max_waiting))
 
     def collector(self) -> HttpCollector:
         """For the metrics."""
@@ -105,10 +106,11 @@ class Listeners:
         )
 
 
-def _limits(settings: Settings, max_connections: int, per_peer: int) -> HttpLimits:
+def _limits(settings: Settings, max_connections: int, per_peer: int, max_waiting: int = 0) -> HttpLimits:
     http = settings.http
     return HttpLimits(
         max_connections=max_connections,
+        max_waiting=max_waiting,
         max_connections_per_peer=min(max_connections, per_peer),
         max_header_bytes=http.max_header_bytes,
         max_headers=http.max_headers,

@@ -25,7 +25,7 @@ class HttpCollector(Collector):
         failures = counter_family("pdmuxd_http_auth_failures_total")
         for connections, auth_failures in self._listeners:
             count.add_metric((connections.listener,), connections.count)
-            limit.add_metric((connections.listener,), connections.limits.max_connections)
+            limit.add_metric((connections.listener,), connections.limits.most)
             failures.add_metric((connections.listener,), auth_failures.total)
             for cause, number in sorted(connections.closed.items()):
                 closed.add_metric((connections.listener, cause), number)

@@ -136,7 +136,9 @@ class AdminSection(_Section):
         json_schema_extra=_ALLOWED_NAMES,
     )
     max_connections: Annotated[WholeNumber, Field(ge=32, le=100_000)] = Field(
-        256, description="Connections at once; 16 of them are for health, readiness and metrics alone."
+        256,
+        description="Requests in progress at once; 16 of them are for health, readiness and metrics "
+        "alone. Up to 6144 more connections may wait, if descriptors allow.",
     )
     max_body_bytes: _Bytes = Field(4 << 20, description="Largest request body; a larger one gets 413.")
     traffic_max_bytes: Annotated[WholeNumber, Field(ge=0, le=1 << 30)] = Field(

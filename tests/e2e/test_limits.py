@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import signal
 import sqlite3
 import time
@@ -220,5 +221,48 @@ def test_no_edit_is_lost_when_there_are_a_thousand_a_minute(tmp_path):
         wait_until(lambda: daemon.engine()["acked_version"] >= max(versions))
         assert daemon.admin("GET", "/api/v1/tenants/t0/slo").json()["in_force"], last
         print(f"{EDITS} edits in {took_s:.1f} s")
+    finally:
+        daemon.stop()
+
+
+LARGE = "x" * 2**20
+FLOODERS, FLOOD_S = 16, 3.0
+
+
+def flood(daemon, key, until_s):
+    """Bodies of 1 MiB that are refused; what came of each."""
+    seen = Counter()
+    body = json.dumps({"model": daemon.model, "prompt": "x", "max_tokens": -1, "user": LARGE})
+    headers = {"Authorization": f"Bearer {key}", "Content-Type": "application/json"}
+    with httpx.Client(base_url=daemon.data_url, headers=headers, timeout=60) as client:
+        while time.monotonic() < until_s:
+            seen[client.post("/v1/completions", content=body).status_code] += 1
+    return seen
+
+
+def flooded(daemon, key):
+    until_s, before_s = time.monotonic() + FLOOD_S, daemon.cpu_s()
+    with ThreadPoolExecutor(FLOODERS) as pool:
+        floods = [pool.submit(flood, daemon, key, until_s) for _ in range(FLOODERS)]
+        came = sum((each.result() for each in floods), Counter())
+    cpu_ms = 1000 * (daemon.cpu_s() - before_s) / max(1, sum(came.values()))
+    print(f"of a flood of 1 MiB bodies came {dict(came)}; the daemon's CPU {cpu_ms:.1f} ms for each")
+    return came
+
+
+def test_requests_that_are_read_and_refused_are_bounded_by_the_requests_a_minute(tmp_path):
+    """The host's work for a tenant who sends what is refused: 1 MiB each time, as fast as it is answered."""
+    daemon = Daemon(tmp_path)
+    try:
+        daemon.admin("POST", "/api/v1/tenants", json={"name": "greedy"})
+        key = daemon.admin("POST", "/api/v1/tenants/greedy/keys", json={}).json()["secret"]
+        without = flooded(daemon, key)
+        assert set(without) == {400}
+        limit = {"requests_per_min": {"value": 20}}
+        assert daemon.admin("PATCH", "/api/v1/tenants/greedy/limits", json=limit).status_code == 200
+        came = flooded(daemon, key)
+        assert came[400] <= 20
+        assert set(came) <= {400, 429}
+        assert came[429]
     finally:
         daemon.stop()

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import os
 import random
 import re
 import statistics
@@ -27,6 +28,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "support"))
 from daemon_process import Daemon
 
 SAMPLE_S = 10.0
+SAMPLES_A_LINE = 6
 MIB = 2**20
 _CODE = re.compile(rb'"code": ?"(\w+)"')
 _GROWTH_RATIO, _GROWTH_MIB, _GROWTH_DESCRIPTORS = 1.05, 2.0, 8
@@ -39,20 +41,25 @@ async def load(daemon: Daemon, *, rate: float, seconds: float, seed: int, seen: 
     headers = {"Authorization": f"Bearer {daemon.key}"}
     async with aiohttp.ClientSession(connector=connector, headers=headers) as session:
 
+        def count(what: str, more: str = "") -> None:
+            seen[what] += 1
+            if what != "200":
+                print(f"  {time.monotonic() - begun_s:.1f} s: {what} {more}".rstrip(), flush=True)
+
         async def ask(prompt: str, is_streamed: bool) -> None:
             body = {"model": daemon.model, "prompt": prompt, "max_tokens": 8, "stream": is_streamed}
             try:
                 async with session.post(url, json=body) as answer:
                     text = await answer.read()
             except (aiohttp.ClientError, TimeoutError) as error:
-                seen[type(error).__name__] += 1
+                count(type(error).__name__, str(error))
                 return
             if answer.status != 200:
                 code = _CODE.search(text)
-                seen[f"{answer.status} {code[1].decode() if code else ''}"] += 1
+                count(f"{answer.status} {code[1].decode() if code else ''}")
                 return
             is_whole = not is_streamed or text.endswith(b"data: [DONE]\n\n")
-            seen["200" if is_whole else "cut"] += 1
+            count("200" if is_whole else "cut", "" if is_whole else text[-200:].decode())
 
         begun_s, due_s = time.monotonic(), 0.0
         asked = set()
@@ -65,12 +72,22 @@ async def load(daemon: Daemon, *, rate: float, seconds: float, seed: int, seen: 
         await asyncio.gather(*asked)
 
 
-async def watch(processes: dict[str, psutil.Process], samples: list[dict[str, tuple[float, int]]]) -> None:
-    """Sample until cancelled."""
+async def watch(
+    processes: dict[str, psutil.Process],
+    samples: list[dict[str, tuple[float, int]]],
+    seen: Counter[str],
+) -> None:
+    """Sample until cancelled, and print every sixth sample."""
+    print(
+        "| minute | answers | failed | load | " + " | ".join(f"{name} MiB, fds" for name in processes) + " |"
+    )
     while True:
-        samples.append(
-            {name: (each.memory_info().rss / MIB, each.num_fds()) for name, each in processes.items()}
-        )
+        sample = {name: (each.memory_info().rss / MIB, each.num_fds()) for name, each in processes.items()}
+        if len(samples) % SAMPLES_A_LINE == 0:
+            cells = [f"{mib:.1f}, {count}" for mib, count in sample.values()]
+            answers = f"{sum(seen.values())} | {sum(seen.values()) - seen['200']} | {os.getloadavg()[0]:.0f}"
+            print(f"| {len(samples) // SAMPLES_A_LINE} | {answers} | {' | '.join(cells)} |", flush=True)
+        samples.append(sample)
         await asyncio.sleep(SAMPLE_S)
 
 
@@ -82,7 +99,7 @@ async def soak(daemon: Daemon, *, rate: float, seconds: float, seed: int) -> boo
     }
     samples: list[dict[str, tuple[float, int]]] = []
     seen: Counter[str] = Counter()
-    watching = asyncio.create_task(watch(processes, samples))
+    watching = asyncio.create_task(watch(processes, samples, seen))
     begun_s, cpu_s = time.monotonic(), processes["daemon"].cpu_times().user
     await load(daemon, rate=rate, seconds=seconds, seed=seed, seen=seen)
     took_s = time.monotonic() - begun_s

@@ -102,6 +102,11 @@ class Daemon:
         headers = {"Authorization": f"Bearer {self.key}"}
         return ask(method, self.data_url + path, headers=headers, **options)
 
+    def cpu_s(self):
+        """What the daemon has computed so far, without its engine."""
+        times = psutil.Process(self.process.pid).cpu_times()
+        return times.user + times.system
+
     def engine(self):
         return self.admin("GET", "/api/v1/engine").json()
 

@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Mapping
-from contextlib import AsyncExitStack
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AsyncExitStack, contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime
 
@@ -21,7 +21,13 @@ from pdmuxd.controlplane.tenants.prices import MODEL_MAX, NANOS_PER_CENT, NO_PRI
 from pdmuxd.controlplane.tenants.records import Identity, TenantRecord
 from pdmuxd.controlplane.tenants.token_use import WHOLE_TENANT, Tokens, UseOf
 from pdmuxd.daemon.gateway.limits.meter import BUDGETS, Block, Meter, Need
-from pdmuxd.daemon.gateway.limits.refusals import change_of, longest_wait_s, refusal, shown
+from pdmuxd.daemon.gateway.limits.refusals import (
+    READ_AND_REFUSED,
+    change_of,
+    longest_wait_s,
+    refusal,
+    shown,
+)
 from pdmuxd.daemon.gateway.limits.shares import Shares, name_of, period_of
 from pdmuxd.engine.core.errors import RequestError
 from pdmuxd.engine.link.messages import Hello, RequestRecord
@@ -129,6 +135,35 @@ class Limiter:
                     retry_after_s=1,
                 ) from None
             raise refusal(block, waited_s=wait_s) from None
+
+    @contextmanager
+    def reading(self, identity: Identity) -> Iterator[None]:
+        """Around reading a request, which is most of the host's work for it: refused before that if there is
+        no room for one in its minute; counted there if it was read and goes no further.
+
+        Raises: RequestError 429, and what is raised within.
+        """
+        meters = []
+        for meter, limits in self._counts(identity):
+            of_requests = tuple([limit for limit in limits if limit.name == "requests_per_min"])
+            if not of_requests:
+                continue
+            block = self._block(identity, Need(requests=1 + meter.readings), ((meter, of_requests),))
+            if block is not None and block.limit.action == "refuse" and not self._may_grow(block):
+                raise refusal(block)
+            meters.append((meter, of_requests))
+        for meter, _ in meters:
+            meter.readings += 1
+        try:
+            yield
+        except RequestError as error:
+            if error.status in READ_AND_REFUSED:
+                for meter, of_requests in meters:
+                    meter.add_request(of_requests, self._clock())
+            raise
+        finally:
+            for meter, _ in meters:
+                meter.readings -= 1
 
     def leave(self, rid: str, *, was_served: bool) -> None:
         """A request that was let in is over. Its record may come a little later."""

@@ -39,6 +39,7 @@ again."""
 class Need:
     """What a request may use at most: it is reserved until that is known, and becomes less as answers end."""
 
+    requests: int = 1
     places: int = 1
     """Answers."""
     input_tokens: int = 0
@@ -70,7 +71,7 @@ class Meter:
     # There is one for each tenant and key: what few of them need is made when it is needed.
     __slots__ = (
         *("_changed", "_days", "_months", "_overdrafts", "_places", "_reserved_cost", "_reserved_input"),
-        *("_reserved_output", "_turn", "_windows", "of"),
+        *("_reserved_output", "_turn", "_windows", "of", "readings"),
     )
 
     def __init__(self, of: str) -> None:
@@ -78,6 +79,8 @@ class Meter:
         self._turn: asyncio.Lock | None = None
         self._changed: asyncio.Event | None = None
         self._places = 0
+        self.readings = 0
+        """Requests that are being read."""
         self._reserved_input = 0
         self._reserved_output = 0
         self._reserved_cost = 0
@@ -120,6 +123,10 @@ class Meter:
         self._reserved_input += need.input_tokens
         self._reserved_output += need.output_tokens
         self._reserved_cost += need.cost_nanos
+        self.add_request(limits, now_s)
+
+    def add_request(self, limits: Iterable[Limit], now_s: float) -> None:
+        """Count a request, and begin the windows of the limits that there are."""
         for limit in limits:
             if limit.name in _WINDOWS and limit.name not in self._windows:
                 self._windows[limit.name] = SlidingWindow()
@@ -231,7 +238,7 @@ class Meter:
         """Whether a request may be let in that may get past a limit."""
         if limit.name in RESERVED:
             return taken < limit.value and limit.name not in self._overdrafts
-        return not taken and limit.value > 0
+        return limit.name == "concurrency" and not taken and limit.value > 0
 
     def _reserved(self, name: LimitName) -> int:
         match name:
@@ -269,7 +276,7 @@ def _wanted(name: LimitName, need: Need) -> int:
         case "concurrency":
             return need.places
         case "requests_per_min":
-            return 1
+            return need.requests
         case "input_tokens_per_min":
             return need.input_tokens
         case "output_tokens_per_min":

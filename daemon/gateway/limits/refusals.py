@@ -12,6 +12,8 @@ from pdmuxd.controlplane.tenants.records import Identity
 from pdmuxd.daemon.gateway.limits.meter import RESERVED, Block
 from pdmuxd.engine.core.errors import RequestError
 
+READ_AND_REFUSED = frozenset({400, 408, 413, 415, 422})
+"""Statuses of requests that were read, most of the host's work for one, and went no further."""
 DEFAULT_WAIT_S = 30.0
 """The longest wait for a turn, for tenants that set none."""
 

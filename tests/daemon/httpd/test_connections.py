@@ -30,11 +30,13 @@ class Fake:
 @given(
     st.integers(1, 5),
     st.integers(1, 3),
+    st.integers(0, 3),
     st.lists(st.tuples(st.sampled_from(["come", "go", "busy", "idle"]), st.integers(0, 7)), max_size=80),
 )
-def test_limits_hold_and_no_busy_connection_is_evicted(most, per_peer, steps):
+def test_limits_hold_and_no_busy_connection_is_evicted(places, per_peer, waiting, steps):
     now_s = [0.0]
-    limits = HttpLimits(max_connections=most, max_connections_per_peer=per_peer)
+    limits = HttpLimits(max_connections=places, max_connections_per_peer=per_peer, max_waiting=waiting)
+    most = places + waiting
     connections = Connections("data", limits, clock=lambda: now_s[0])
     known = []
     for step, number in steps:
@@ -64,7 +66,8 @@ def test_limits_hold_and_no_busy_connection_is_evicted(most, per_peer, steps):
                 connections.set_waiting(chosen, waits=not chosen.is_busy)
         live = [each for each in known if each.is_open]
         assert connections.count == len(live) <= most
-        assert max(Counter(each.peer for each in live).values(), default=0) <= per_peer
+        if per_peer < places:
+            assert max(Counter(each.peer for each in live).values(), default=0) <= per_peer
 
 
 async def test_the_connection_that_waited_longest_makes_room(serve):
@@ -125,11 +128,18 @@ async def test_connections_are_counted_when_they_come_and_go_in_crowds(serve):
 
 
 @pytest.mark.parametrize(
-    ("descriptors", "data", "admin"), [(256, 64, 32), (1024, 400, 128), (65536, 4096, 256), (100, 8, 32)]
+    ("descriptors", "data", "admin", "waiting"),
+    [
+        (256, 64, 32, 0),
+        (1024, 400, 128, 0),
+        (10000, 4096, 256, 1456),
+        (65536, 4096, 256, 6144),
+        (100, 8, 32, 0),
+    ],
 )
-def test_descriptors_are_kept_back_for_the_daemon_and_its_operators(descriptors, data, admin):
+def test_descriptors_are_kept_back_for_the_daemon_and_its_operators(descriptors, data, admin, waiting):
     budget = connection_budget(descriptors, data=4096, admin=256)
-    assert (budget.data, budget.admin) == (data, admin)
+    assert (budget.data, budget.admin, budget.admin_waiting) == (data, admin, waiting)
 
 
 async def test_a_sweep_lets_others_have_their_turns_when_many_connections_are_late():

@@ -38,6 +38,37 @@ async def test_the_limit_its_value_and_its_use_are_named_when_requests_are_too_m
     refused(rig)
 
 
+def read_and_refuse(rig, status=400, **of_key):
+    with pytest.raises(RequestError) as caught, rig.limiter.reading(rig.identity(**of_key)):
+        raise RequestError("no", status=status, code="no")
+    return caught.value
+
+
+async def test_a_request_that_was_read_and_refused_is_one_of_its_minute(rig):
+    rig.use(requests_per_min=3)
+    with rig.limiter.reading(rig.identity()):
+        pass
+    assert read_and_refuse(rig, status=503).code == "no"
+    assert rig.limiter.of_tenant("chat")["requests_per_min"] == 0
+    read_and_refuse(rig)
+    rig.enter()
+    read_and_refuse(rig, requests_per_min=9)
+    error = read_and_refuse(rig)
+    assert (error.status, error.code, error.details["limit"]["used"]) == (429, "requests_per_min", 3)
+    rig.use(requests_per_min=(3, "wait"))
+    assert read_and_refuse(rig).code == "no", "it would wait for its turn when it is read"
+    rig.use(tokens_per_day=0)
+    assert read_and_refuse(rig).code == "no"
+
+
+async def test_no_more_are_read_at_once_than_there_is_room_for_in_a_minute(rig):
+    rig.use(requests_per_min=3)
+    rig.enter()
+    with rig.limiter.reading(rig.identity()), rig.limiter.reading(rig.identity()):
+        assert read_and_refuse(rig).status == 429
+    assert read_and_refuse(rig).status == 400
+
+
 async def test_tokens_count_as_they_were_used_when_more_were_reserved(rig):
     rig.use(input_tokens_per_min=1000, output_tokens_per_min=1000)
     first = rig.enter(size=400, most=600)
