@@ -92,7 +92,7 @@ def set_(
         wanted = cast("models.SloIn", {**targets_of(before), **changes})
         done = client.set_slo(tenant, wanted, force=force, if_match=before["version"])
         outlook = done["outlook"]
-        after = _when_in_force(client, tenant, done)
+        after = when_in_force(client, tenant, done)
         if as_json:
             print_json({**after, "outlook": outlook})
         else:
@@ -167,7 +167,7 @@ def tune(
             }
             client.set_policy(cast("models.PolicyIn", body), if_match=policy["version"])
         after = client.set_slo(tenant, found["targets"], if_match=before["version"])
-        print_fields({"tenant": tenant, **fields_of(_when_in_force(client, tenant, after))})
+        print_fields({"tenant": tenant, **fields_of(when_in_force(client, tenant, after))})
 
 
 @app.command(epilog="Example: pdmuxd slo history chat")
@@ -231,7 +231,7 @@ def _preview(ctx: typer.Context, tenant: str, targets: SloOptions, *, as_json: b
         print_outlook(outlook)
 
 
-def _when_in_force(client: AdminClient, tenant: str, done: models.SloSetOut) -> models.SloOut:
+def when_in_force(client: AdminClient, tenant: str, done: models.SloSetOut | models.SloOut) -> models.SloOut:
     """Read the SLO until the engine has confirmed it, for at most IN_FORCE_WITHIN_S."""
     slo = cast("models.SloOut", {name: value for name, value in done.items() if name != "outlook"})
     if not client.is_daemon:

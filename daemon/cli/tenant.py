@@ -20,7 +20,7 @@ from pdmuxd.daemon.cli.output import (
     print_json,
     print_table,
 )
-from pdmuxd.daemon.cli.slo import columns_of, fields_of
+from pdmuxd.daemon.cli.slo import columns_of, fields_of, when_in_force
 from pdmuxd.daemon.cli.tenant_options import ShareOptions, SloOptions, TenantName
 from pdmuxd.engine.core.slo import DEFAULT_SLO
 
@@ -59,6 +59,7 @@ def create(
     body: dict[str, object] = {"name": tenant, "slo": slo, **given}
     with admin_client(ctx) as client:
         created = client.create_tenant(cast("models.TenantIn", body))
+        created["slo"] = when_in_force(client, tenant, created["slo"])
     _print_tenant(created, as_json=as_json)
     if not as_json:
         typer.echo(f"It has no API key yet; issue one with: pdmuxd tenant key issue {tenant}")

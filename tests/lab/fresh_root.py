@@ -1,10 +1,11 @@
 """From an empty Debian 12 to a first streamed token, by the wheel alone: what each step takes.
 
     make wheel
-    sudo python tests/lab fresh-root --root FOLDER --wheel dist/pdmuxd-*.whl [--by uv]
+    sudo python tests/lab fresh-root --root FOLDER --wheel dist/pdmuxd-*.whl [--by uv] [--as-image]
 
 FOLDER is a root that `debootstrap --variant=minbase` made, or is made so now; a copy of it is used and
 removed. The copy gets this machine's name servers and certificates, and nothing else. Ports are free ones.
+`--as-image` adds what Debian's own container images set: dpkg does not wait for the disk after each file.
 """
 
 from __future__ import annotations
@@ -21,6 +22,8 @@ from pathlib import Path
 
 DEBIAN = "http://deb.debian.org/debian"
 CERTIFICATES = Path("/etc/ssl/certs/ca-certificates.crt")
+THEIR_PLACE = "/etc/certificates-of-the-machine.crt"
+"""Where the root has them: the usual file is written anew when Debian's package comes."""
 HOW = {
     "pip": """
 step "pip installs the wheel"
@@ -63,6 +66,7 @@ def main() -> None:
     parser.add_argument("--root", type=Path, required=True, help="a root of Debian 12, or where to make one")
     parser.add_argument("--wheel", type=Path, required=True)
     parser.add_argument("--by", choices=tuple(HOW), default="pip", help="what installs the wheel")
+    parser.add_argument("--as-image", action="store_true", help="set dpkg as Debian's container images do")
     options = parser.parse_args()
     if os.geteuid() != 0:
         sys.exit("chroot needs root")
@@ -72,11 +76,12 @@ def main() -> None:
     with tempfile.TemporaryDirectory(dir=options.root.absolute().parent) as name:
         root = Path(name) / "root"
         subprocess.run(["cp", "-a", options.root, root], check=True)
-        (root / "etc" / "ssl" / "certs").mkdir(parents=True, exist_ok=True)
-        for file in (Path("/etc/resolv.conf"), CERTIFICATES):
-            shutil.copy(file, root / file.relative_to("/"))
+        shutil.copy("/etc/resolv.conf", root / "etc" / "resolv.conf")
+        shutil.copy(CERTIFICATES, root / THEIR_PLACE.lstrip("/"))
         shutil.copy(options.wheel, root / "root")
-        given = [f"{variable}={CERTIFICATES}" for variable in TRUSTED]
+        if options.as_image:
+            (root / "etc" / "dpkg" / "dpkg.cfg.d" / "docker-apt-speedup").write_text("force-unsafe-io\n")
+        given = [f"{variable}={THEIR_PLACE}" for variable in TRUSTED]
         given += ["PATH=/usr/sbin:/usr/bin:/sbin:/bin", "HOME=/root"]
         given += ["PDMUXD_DATA__PORT=0", "PDMUXD_ADMIN__PORT=0"]
         # A mount namespace of its own: what is mounted there is gone with the last process.
