@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from contextlib import AbstractContextManager
 from datetime import datetime
+from functools import cache
 from typing import Any, Protocol
 
-from sqlalchemy import Table
+from sqlalchemy import ColumnElement, Table, case
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlmodel import Session
 
@@ -68,8 +69,38 @@ def check_expected(expected: int | None, current: int, what: str) -> None:
 
 def insert_into(session: Session, table: Table) -> Any:  # noqa: ANN401 - of either dialect
     """An INSERT that knows ON CONFLICT. Raises: StoreError if the database is neither of both."""
-    name = session.get_bind().dialect.name
+    return _insert_into(session.get_bind().dialect.name, table)
+
+
+def _insert_into(dialect: str, table: Table) -> Any:  # noqa: ANN401
     makers = {"sqlite": sqlite.insert, "postgresql": postgresql.insert}
-    if name not in makers:
-        raise StoreError(f"this needs SQLite or PostgreSQL; the database is {name}")
-    return makers[name](table)
+    if dialect not in makers:
+        raise StoreError(f"this needs SQLite or PostgreSQL; the database is {dialect}")
+    return makers[dialect](table)
+
+
+def upsert_into(
+    session: Session,
+    table: Table,
+    *,
+    added: tuple[str, ...] = (),
+    largest: tuple[str, ...] = (),
+    replaced: tuple[str, ...] = (),
+) -> Any:  # noqa: ANN401
+    """An INSERT that changes the row that is there: what of its columns is added, the larger, or replaced."""
+    return _upsert_into(session.get_bind().dialect.name, table, added, largest, replaced)
+
+
+# Made once: what it consists of refers to itself, 20 KiB each time that only a collection would free, and in
+# constant load there is none.
+@cache
+def _upsert_into(
+    dialect: str, table: Table, added: tuple[str, ...], largest: tuple[str, ...], replaced: tuple[str, ...]
+) -> Any:  # noqa: ANN401
+    insert = _insert_into(dialect, table)
+    new = insert.excluded
+    changed: dict[str, ColumnElement[Any]] = {name: table.c[name] + new[name] for name in added}
+    for name in largest:
+        changed[name] = case((new[name] > table.c[name], new[name]), else_=table.c[name])
+    changed |= {name: new[name] for name in replaced}
+    return insert.on_conflict_do_update(index_elements=list(table.primary_key), set_=changed)

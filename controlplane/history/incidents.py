@@ -8,7 +8,7 @@ from datetime import datetime
 from sqlalchemy import Table
 from sqlmodel import Session, col, select
 
-from pdmuxd.controlplane.database.transactions import insert_into
+from pdmuxd.controlplane.database.transactions import upsert_into
 from pdmuxd.controlplane.events.messages import IncidentEvent
 from pdmuxd.controlplane.history.rows import IncidentRow
 from pdmuxd.controlplane.services.store import Store
@@ -22,11 +22,8 @@ def write_incidents(session: Session, incidents: Iterable[IncidentEvent]) -> Non
     if not rows:
         return
     table: Table = IncidentRow.__table__  # type: ignore[attr-defined]
-    insert = insert_into(session, table)
-    new = {name: insert.excluded[name] for name in rows[0] if name != "incident_id"}
-    session.connection().execute(
-        insert.on_conflict_do_update(index_elements=[table.c.incident_id], set_=new), rows
-    )
+    replaced = tuple(name for name in rows[0] if name != "incident_id")
+    session.connection().execute(upsert_into(session, table, replaced=replaced), rows)
 
 
 class IncidentStore:

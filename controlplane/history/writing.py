@@ -12,10 +12,10 @@ from datetime import UTC, datetime
 from typing import Any
 
 import sqlmodel
-from sqlalchemy import ColumnElement, Table, case, delete, select
+from sqlalchemy import Table, delete, select
 from sqlmodel import Session, col
 
-from pdmuxd.controlplane.database.transactions import insert_into
+from pdmuxd.controlplane.database.transactions import insert_into, upsert_into
 from pdmuxd.controlplane.history.alarms import write_alarm
 from pdmuxd.controlplane.history.columns import MAXIMA, NAMES, SUMS, Row, merge
 from pdmuxd.controlplane.history.incidents import write_incidents
@@ -131,13 +131,7 @@ class HistoryWriter:
         maxima: Sequence[str],
         values: list[dict[str, object]],
     ) -> None:
-        table = _table(kind)
-        insert = insert_into(session, table)
-        new = insert.excluded
-        changed: dict[str, ColumnElement[int]] = {name: table.c[name] + new[name] for name in sums}
-        for name in maxima:
-            changed[name] = case((new[name] > table.c[name], new[name]), else_=table.c[name])
-        statement = insert.on_conflict_do_update(index_elements=list(table.primary_key), set_=changed)
+        statement = upsert_into(session, _table(kind), added=tuple(sums), largest=tuple(maxima))
         for start in range(0, len(values), _AT_ONCE):
             session.connection().execute(statement, values[start : start + _AT_ONCE])
 

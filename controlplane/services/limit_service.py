@@ -9,7 +9,7 @@ from typing import cast
 from sqlalchemy import delete
 from sqlmodel import Session, col, select
 
-from pdmuxd.controlplane.database.transactions import check_expected, insert_into
+from pdmuxd.controlplane.database.transactions import check_expected, upsert_into
 from pdmuxd.controlplane.services.limit_shares import spend
 from pdmuxd.controlplane.services.store import Store
 from pdmuxd.controlplane.tenants.api_keys import ApiKeyRepository, ApiKeyRow
@@ -181,8 +181,5 @@ def _add(session: Session, tenant_id: int, use: UseOf, tokens: Tokens) -> None:
     """In one statement: another node may make the day's row at the same moment."""
     table = TokenUseRow.__table__  # type: ignore[attr-defined]
     added = {name: getattr(tokens, name) for name in Tokens.__slots__}
-    insert = insert_into(session, table).values(tenant_id=tenant_id, key_id=use.key_id, day=use.day, **added)
-    grown = {name: table.c[name] + insert.excluded[name] for name in added}
-    session.connection().execute(
-        insert.on_conflict_do_update(index_elements=list(table.primary_key), set_=grown)
-    )
+    row = {"tenant_id": tenant_id, "key_id": use.key_id, "day": use.day, **added}
+    session.connection().execute(upsert_into(session, table, added=tuple(added)), [row])

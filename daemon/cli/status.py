@@ -11,7 +11,7 @@ from pdmuxd.controlplane.events.messages import IncidentEvent
 from pdmuxd.daemon.cli.admin_address import settings_of
 from pdmuxd.daemon.cli.admin_client import AdminClient, running_daemon
 from pdmuxd.daemon.cli.output import AsJson, instant, percent, print_fields, print_json, print_table
-from pdmuxd.engine.core.errors import StoreError
+from pdmuxd.engine.core.errors import PdmuxdError
 from pdmuxd.tui.show.incidents import harm_in_words, help_in_words, missed_in_words
 
 EPILOG = """\b
@@ -23,6 +23,7 @@ WINDOW_MS = 300_000.0
 """Targets met and missed are those of the last five minutes."""
 SHOWN = 50
 """Tenants: as many as one can look through."""
+_WITHOUT_DATABASE = ("database_lost", "database_unwritable")
 INCIDENTS = 5
 """Those that are open first, then the newest."""
 
@@ -47,9 +48,9 @@ def status(ctx: typer.Context, as_json: AsJson = False) -> None:
             "admin": client.where,
             "version": client.get_version()["version"],
             "engine": engine,
+            "alarms": (alarms := client.list_alarms()["active"]),
             **_tenants(client),
-            **_incidents(client),
-            "alarms": client.list_alarms()["active"],
+            **_incidents(client, alarms),
         }
     if as_json:
         print_json(found)
@@ -70,11 +71,14 @@ def _tenants(client: AdminClient) -> dict[str, Any]:
     return {"totals": page["totals"], "tenants": page["tenants"]}
 
 
-def _incidents(client: AdminClient) -> dict[str, Any]:
+def _incidents(client: AdminClient, alarms: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """The last ones, or why they cannot be read: the rest of `status` needs no database."""
+    for alarm in alarms:
+        if alarm["kind"] in _WITHOUT_DATABASE:
+            return {"incidents": None, "incidents_unknown": f"see the alarm {alarm['kind']}"}
     try:
         return {"incidents": client.list_incidents(limit=INCIDENTS)["incidents"]}
-    except StoreError as error:
+    except PdmuxdError as error:  # also that it did not answer in time
         return {"incidents": None, "incidents_unknown": str(error)}
 
 
