@@ -76,6 +76,7 @@ from pdmuxd.controlplane.telemetry.telemetry import Telemetry
 from pdmuxd.controlplane.web.login_audit import LoginAudit
 from pdmuxd.controlplane.web.logins import BrowserLogins
 from pdmuxd.controlplane.web.proxy import ProxyLogins, TrustedProxy
+from pdmuxd.controlplane.web.reports import Reports
 from pdmuxd.controlplane.web.routes import OPEN_PATHS, add_pages
 from pdmuxd.controlplane.web.sessions import Sessions
 from pdmuxd.controlplane.web.settings import SettingsInForce
@@ -105,6 +106,7 @@ def build_admin_app(
     extra_routes: Callable[[FastAPI], None] | None = None,
     metrics_need_token: bool = False,
     settings: SettingsInForce = dict,
+    reports: Path | None = None,
     proxy: TrustedProxy | None = None,
 ) -> FastAPI:
     """Build the admin plane's ASGI application.
@@ -114,7 +116,8 @@ def build_admin_app(
     daemon can answer; of its paths, `/healthz` and `/readyz` are open, and
     `/metrics` unless `metrics_need_token`. All others need a token or
     key: the one of `admin_token_sha256` (hexadecimal), which is `owner`'s, the reader token, or one of the
-    control plane's, whose uses are told to `used`. What each may do is in `access.RULES`.
+    control plane's, whose uses are told to `used`. What each may do is in `access.RULES`. `reports` is the
+    folder of the reports that pages show.
     """
     app = FastAPI(
         title="pdmuxd",
@@ -207,6 +210,7 @@ def build_admin_app(
         fallback=fallback,
         engine_log=log,
         settings=settings,
+        reports=Reports(reports),
     )
     _complete_document(app)
     return app

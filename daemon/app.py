@@ -50,7 +50,7 @@ from pdmuxd.daemon.serving import first_run as first
 from pdmuxd.daemon.serving.lifecycle import Lifecycle
 from pdmuxd.daemon.serving.servers import Server, adopt, bind, serving, url_of
 from pdmuxd.daemon.settings import LoadedSettings, Settings
-from pdmuxd.daemon.settings.places import make_private
+from pdmuxd.daemon.settings.places import REPORTS, make_private
 from pdmuxd.daemon.supervisor.choice import EngineChoice, choose_engine
 from pdmuxd.daemon.supervisor.orphan import remove_stale_sockets
 from pdmuxd.daemon.supervisor.supervisor import Supervisor
@@ -363,6 +363,7 @@ def _claim_places(
     for note in loaded.notes:
         log.warning(note)
     make_private(loaded.settings.resolved_state_dir)
+    make_private(loaded.settings.resolved_state_dir / REPORTS)
     make_private(loaded.settings.resolved_runtime_dir)
     state_dir = loaded.settings.resolved_state_dir
     if given.lock is not None:

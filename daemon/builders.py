@@ -55,6 +55,7 @@ from pdmuxd.daemon.serving.node_load import node_load
 from pdmuxd.daemon.serving.probes import add_probes
 from pdmuxd.daemon.serving.reader_token import ReaderToken
 from pdmuxd.daemon.settings import LoadedSettings, Settings
+from pdmuxd.daemon.settings.places import REPORTS
 from pdmuxd.daemon.supervisor.choice import EngineChoice, choose_engine
 from pdmuxd.daemon.supervisor.plan import EnginePlan
 from pdmuxd.daemon.supervisor.supervisor import Supervisor
@@ -414,6 +415,7 @@ def build_admin(
         engine_log=engine_log,
         metrics_need_token=settings.admin.metrics_need_token,
         settings=lifecycle.in_force,
+        reports=settings.resolved_state_dir / REPORTS,
         proxy=trusted_proxy(settings),
         extra_routes=lambda app: add_probes(
             app,

@@ -144,6 +144,7 @@ PAGES: Mapping[tuple[str, str], Access] = {
     ("GET", "/ui/replays"): Access.READ,
     ("POST", "/ui/replays"): Access.ADMIN,
     ("GET", "/ui/replays/{job_id}"): Access.READ,
+    ("GET", "/ui/reports/{file}"): Access.READ,
     ("GET", "/ui/settings"): Access.READ,
     ("GET", "/ui/alarms"): Access.READ,
     ("GET", "/ui/incidents"): Access.READ,

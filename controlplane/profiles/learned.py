@@ -96,18 +96,32 @@ class LearnedRepository:
             .order_by(col(ProfileChangeRow.id).desc())
             .limit(limit)
         )
-        return [
-            RecordedChange(
-                kind=row.kind,
-                subject=row.subject,
-                before=row.before,
-                after=row.after,
-                evidence=row.evidence,
-                at_bound=row.at_bound,
-                created_at=row.created_at,
-            )
-            for row in self._session.exec(statement)
-        ]
+        return [_recorded(row) for row in self._session.exec(statement)]
+
+
+def changes_between(
+    session: Session, start: datetime, end: datetime, limit: int
+) -> list[tuple[int, RecordedChange]]:
+    """(profile, change) of every profile from `start` until before `end`, newest first."""
+    statement = (
+        select(ProfileChangeRow)
+        .where(col(ProfileChangeRow.created_at) >= start, col(ProfileChangeRow.created_at) < end)
+        .order_by(col(ProfileChangeRow.id).desc())
+        .limit(limit)
+    )
+    return [(row.profile_id, _recorded(row)) for row in session.exec(statement)]
+
+
+def _recorded(row: ProfileChangeRow) -> RecordedChange:
+    return RecordedChange(
+        kind=row.kind,
+        subject=row.subject,
+        before=row.before,
+        after=row.after,
+        evidence=row.evidence,
+        at_bound=row.at_bound,
+        created_at=row.created_at,
+    )
 
 
 def _predictor(text: str) -> Predictor:

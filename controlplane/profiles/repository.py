@@ -10,7 +10,7 @@ from sqlalchemy import func
 from sqlmodel import Session, col, select
 
 from pdmuxd.controlplane.profiles.rows import DEVICE_MAX, ActivationRow, ProfileRow
-from pdmuxd.controlplane.profiles.values import StoredProfile
+from pdmuxd.controlplane.profiles.values import Activation, StoredProfile
 from pdmuxd.engine.core.errors import NotFoundError, StoreError
 from pdmuxd.engine.profiling.document import MeasuredProfile, from_json, samples_from_json, to_json
 
@@ -112,6 +112,18 @@ class ProfileRepository:
         """Forget the newest activation: the one before holds again, and the next undo goes further back."""
         self._session.delete(self._newest(1)[0])
         self._session.flush()
+
+    def activations(self, limit: int) -> list[Activation]:
+        """The newest, newest first; what was undone is not among them."""
+        return [
+            Activation(
+                profile_id=row.profile_id,
+                forced=row.forced,
+                settings_version=row.settings_version,
+                created_at=row.created_at,
+            )
+            for row in self._newest(limit)
+        ]
 
     def _newest(self, count: int) -> list[ActivationRow]:
         statement = select(ActivationRow).order_by(col(ActivationRow.id).desc()).limit(count)

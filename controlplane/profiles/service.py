@@ -4,12 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from datetime import datetime
 
 from pdmuxd.controlplane.database.transactions import Changing, Transactions, check_expected
-from pdmuxd.controlplane.profiles.learned import LearnedRepository
+from pdmuxd.controlplane.profiles.learned import LearnedRepository, changes_between
 from pdmuxd.controlplane.profiles.repository import ProfileRepository
 from pdmuxd.controlplane.profiles.rows import ProfileRow
-from pdmuxd.controlplane.profiles.values import Learned, RecordedChange, StoredProfile, cell_text
+from pdmuxd.controlplane.profiles.values import (
+    Activation,
+    Learned,
+    RecordedChange,
+    StoredProfile,
+    cell_text,
+)
 from pdmuxd.engine.core.errors import ConflictError, InvalidValueError, NotFoundError
 from pdmuxd.engine.core.guard import GuardCell
 from pdmuxd.engine.link.messages import Hello
@@ -134,6 +141,18 @@ class Profiles:
         with self._transaction() as session:
             ProfileRepository(session).row(profile_id)
             return LearnedRepository(session, profile_id).changes(limit)
+
+    def changes_between(
+        self, start: datetime, end: datetime, limit: int = CHANGES_LIMIT
+    ) -> list[tuple[int, RecordedChange]]:
+        """(profile, change) of every profile from `start` until before `end`, newest first."""
+        with self._transaction() as session:
+            return changes_between(session, start, end, limit)
+
+    def activations(self, limit: int = CHANGES_LIMIT) -> list[Activation]:
+        """The newest times that a profile, or the engine's own, was put in force, newest first."""
+        with self._transaction() as session:
+            return ProfileRepository(session).activations(limit)
 
     def learn(self, profile_id: int, changes: Sequence[Change]) -> None:
         """Keep what was learned, unless profile `profile_id` is frozen or no longer in force."""

@@ -52,6 +52,16 @@ class RecordedChange:
     created_at: datetime
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Activation:
+    """A profile that was put in force; no profile is the engine's own."""
+
+    profile_id: int | None
+    forced: bool
+    settings_version: int
+    created_at: datetime
+
+
 def subject_of(change: Change) -> str:
     """What a change is of, for people and for the table."""
     if change.cell is not None:

@@ -14,11 +14,11 @@ from starlette.responses import Response
 
 from pdmuxd.controlplane.events.messages import DecisionEvent
 from pdmuxd.controlplane.history.history import History
-from pdmuxd.controlplane.history.periods import DAY_S, HOUR_S, MINUTE_S, Segment
 from pdmuxd.controlplane.history.reading import DecisionSummary
 from pdmuxd.controlplane.telemetry.decisions import SeenDecision, decision_event, newest
 from pdmuxd.controlplane.telemetry.telemetry import Telemetry
 from pdmuxd.controlplane.web.pages import page_router, sheet
+from pdmuxd.controlplane.web.past import decided
 from pdmuxd.controlplane.web.tables import Column, CsvName, Link, Table, count, ms, ratio, share, when
 from pdmuxd.controlplane.web.times import At, MaybeWindow, Shown
 from pdmuxd.engine.core.types import Reason
@@ -54,12 +54,7 @@ def decision_routes(telemetry: Telemetry, history: History) -> APIRouter:
         shown = Shown.asked(at, window, time.time(), {"reason": reason})
         if shown.is_all:
             return await asyncio.to_thread(show, request, shown, reason, csv)
-        step_s = next(step for step in (DAY_S, HOUR_S, MINUTE_S) if shown.minutes.step_s >= step)
-        start_s, end_s = shown.minutes.start_s, shown.minutes.end_s
-        segment = Segment(
-            step_s=step_s, start_s=int(start_s // step_s * step_s), end_s=int(-(-end_s // step_s) * step_s)
-        )
-        found = [one for _, one in await history.decisions(segment) if reason in ("", one.reason)]
+        found = [one for one in await decided(history, shown) if reason in ("", one.reason)]
         return await asyncio.to_thread(
             sheet,
             request,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from datetime import UTC, datetime, timedelta
 from typing import Annotated, get_args
 
@@ -15,6 +16,7 @@ from pdmuxd.controlplane.api.actions import record_done
 from pdmuxd.controlplane.api.auth import caller_of
 from pdmuxd.controlplane.api.engine import EngineStatsOut
 from pdmuxd.controlplane.api.log import EngineLog
+from pdmuxd.controlplane.history.history import History
 from pdmuxd.controlplane.node.engine_actions import Action, Done, EngineActions
 from pdmuxd.controlplane.node.quarantine import QuarantineActions
 from pdmuxd.controlplane.services.control_plane import ControlPlane
@@ -22,8 +24,11 @@ from pdmuxd.controlplane.telemetry import serializers
 from pdmuxd.controlplane.telemetry.telemetry import Telemetry
 from pdmuxd.controlplane.web.forms import acting_with, read_form, require_own_form
 from pdmuxd.controlplane.web.logins import session_of
+from pdmuxd.controlplane.web.overview import Pictures
 from pdmuxd.controlplane.web.pages import page_router, sheet
+from pdmuxd.controlplane.web.past import happened, sm_times
 from pdmuxd.controlplane.web.tables import Column, CsvName, Table, long, when
+from pdmuxd.controlplane.web.times import At, MaybeWindow, Shown
 from pdmuxd.engine.core.errors import InvalidValueError
 
 LOG_LINES = 100
@@ -39,6 +44,8 @@ ActionName = Annotated[str, PathParameter(max_length=20)]
 def gpu_routes(
     control_plane: ControlPlane,
     telemetry: Telemetry,
+    history: History,
+    pictures: Pictures,
     actions: EngineActions,
     quarantine: QuarantineActions,
     log: EngineLog,
@@ -47,9 +54,24 @@ def gpu_routes(
     router = page_router()
 
     @router.get("/gpu")
-    async def show_gpu(request: Request, csv: CsvName = "") -> Response:
-        # In the event loop, as what is held belongs to it.
-        return await asyncio.to_thread(show, request, csv, _held(quarantine))
+    async def show_gpu(
+        request: Request, at: At = None, window: MaybeWindow = None, csv: CsvName = ""
+    ) -> Response:
+        shown = Shown.asked(at, window, time.time(), {}, newest="now")
+        if shown.is_all:
+            # In the event loop, as what is held belongs to it.
+            return await asyncio.to_thread(show, request, shown, csv, _held(quarantine))
+        return await asyncio.to_thread(
+            sheet,
+            request,
+            csv,
+            title="GPU",
+            heading="The engine, as it was",
+            lines=("Its counters, its log and who was held back are told of now alone.",),
+            shown=shown,
+            picture=await pictures.of(shown),
+            tables=(await happened(history, shown, "engine"), await sm_times(history, shown)),
+        )
 
     @router.post("/gpu/{action}")
     async def act(request: Request, action: ActionName) -> Response:
@@ -66,7 +88,7 @@ def gpu_routes(
                 await asyncio.to_thread(record_done, control_plane, done)
         return RedirectResponse("/ui/gpu", 303)
 
-    def show(request: Request, csv: str, held: Table) -> Response:
+    def show(request: Request, shown: Shown, csv: str, held: Table) -> Response:
         status = telemetry.status()
         engine = serializers.engine(status, telemetry.clock(), reason=None)
         return sheet(
@@ -74,6 +96,7 @@ def gpu_routes(
             csv,
             "gpu.html",
             title="GPU",
+            shown=shown,
             tables=(_counters(telemetry), held),
             engine=engine,
             log=log.tail(LOG_LINES),

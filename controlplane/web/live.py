@@ -99,7 +99,7 @@ class Now:
         idle = None if shares[0] is None or shares[1] is None else max(0.0, 1.0 - shares[0] - shares[1])
         return {
             "verdict": self.verdict.text,
-            "verdict_more": " ".join(self.verdict.lines),
+            "verdict_more": "\n".join(self.verdict.lines),
             "split": (
                 "no engine"
                 if stats.partition_id is None

@@ -49,10 +49,12 @@ def home_of(caller: Caller) -> str:
     return "/ui/overview" if caller.tenant is None else f"/ui/tenants/{caller.tenant}"
 
 
-def overview_routes(telemetry: Telemetry, history: History, alarms: AlarmStore) -> APIRouter:
+def overview_routes(
+    telemetry: Telemetry, history: History, alarms: AlarmStore, pictures: Pictures
+) -> APIRouter:
     """`/ui`, `/ui/overview` and what it asks for while it is open."""
     router = page_router()
-    live, pictures = Live(telemetry), Pictures(history)
+    live = Live(telemetry)
 
     @router.get("")
     async def lead_on(request: Request) -> Response:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Coroutine, Sequence
+from http import HTTPStatus
 from typing import Any
 from urllib.parse import urlencode
 
@@ -76,6 +77,8 @@ def page(
         path=request.url.path,
         theme=theme if theme in THEMES else None,
         form_token=session.form_token if session is not None else "",
+        # A form that was sent would be sent again.
+        may_load_again=request.method == "GET" and status == HTTPStatus.OK,
         csv_address=lambda name: f"?{urlencode(_asked(request) | {'csv': name})}",
         **values,
     )
@@ -96,7 +99,8 @@ def sheet(
     """A page of tables, or the one of them that `csv` names as a file. Raises: InvalidValueError."""
     if csv:
         return csv_of(tables, csv, file="-".join(filter(None, request.url.path.split("/")[2:])))
-    given = {"heading": title, "lines": (), "state": "quiet", "numbers": (), "shown": None, **values}
+    unless_given: dict[str, object] = {"heading": title, "lines": (), "state": "quiet", "numbers": ()}
+    given = {**unless_given, "shown": None, "picture": None, **values}
     return page(request, template, status, title=title, tables=tables, **given)
 
 

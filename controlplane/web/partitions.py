@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from fastapi import APIRouter, Request
 from starlette.responses import Response
@@ -17,9 +19,15 @@ from pdmuxd.controlplane.api.partitions import (
     guard_of,
     partitions_of,
 )
+from pdmuxd.controlplane.events.messages import instant
+from pdmuxd.controlplane.history.history import History
+from pdmuxd.controlplane.services.control_plane import ControlPlane
 from pdmuxd.controlplane.telemetry.telemetry import Telemetry
+from pdmuxd.controlplane.web.overview import Pictures
 from pdmuxd.controlplane.web.pages import page_router, sheet
+from pdmuxd.controlplane.web.past import decided, happened, learned, modes, sm_times
 from pdmuxd.controlplane.web.tables import Column, CsvName, Table, count, ms, ratio, share, when, yes_no
+from pdmuxd.controlplane.web.times import At, MaybeWindow, Shown
 
 PROMPTS = ("below 2K", "2K to 8K", "8K to 32K", "32K to 128K", "128K to 512K")
 """Names of the guard's steps of a prompt's new tokens; each is four times the one before."""
@@ -38,23 +46,48 @@ class MapCell:
     shade: int
 
 
-def partition_routes(telemetry: Telemetry) -> APIRouter:
+def partition_routes(
+    control_plane: ControlPlane, telemetry: Telemetry, history: History, pictures: Pictures
+) -> APIRouter:
     """`/ui/partitions`."""
     router = page_router()
 
     @router.get("/partitions")
-    async def show_partitions(request: Request, csv: CsvName = "") -> Response:
-        # In the event loop: to read what has drifted moves its windows on.
-        drift = drift_of(telemetry)
-        return await asyncio.to_thread(show, request, drift, csv)
+    async def show_partitions(
+        request: Request, at: At = None, window: MaybeWindow = None, csv: CsvName = ""
+    ) -> Response:
+        shown = Shown.asked(at, window, time.time(), {}, newest="now")
+        if shown.is_all:
+            # In the event loop: to read what has drifted moves its windows on.
+            drift = drift_of(telemetry)
+            return await asyncio.to_thread(show, request, shown, drift, csv)
+        between = partial(control_plane.profiles.changes_between, instant(shown.period.start_s), shown.end)
+        tables = (
+            modes(await decided(history, shown)),
+            await sm_times(history, shown),
+            learned(await asyncio.to_thread(between)),
+            await happened(history, shown, "engine", "policy", "profile"),
+        )
+        return await asyncio.to_thread(
+            sheet,
+            request,
+            csv,
+            title="Partitions",
+            heading="Partitions and guard, as they were",
+            lines=("The guard's map and how far predictions are off are told of now alone.",),
+            shown=shown,
+            picture=await pictures.of(shown),
+            tables=tables,
+        )
 
-    def show(request: Request, drift: DriftOut, csv: str) -> Response:
+    def show(request: Request, shown: Shown, drift: DriftOut, csv: str) -> Response:
         cells, used = guard_of(telemetry).cells, partitions_of(telemetry)
         return sheet(
             request,
             csv,
             "partitions.html",
             title="Partitions",
+            shown=shown,
             tables=(splits(used), guard_cells(cells), _drift(drift)),
             used=used,
             prompts=sorted({cell.prefill_new for cell in cells}),

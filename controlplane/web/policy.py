@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Mapping
 
 from fastapi import APIRouter, Request
@@ -12,6 +13,8 @@ from pdmuxd.controlplane.api.auth import caller_of
 from pdmuxd.controlplane.api.effects import EffectOut, effects_of
 from pdmuxd.controlplane.api.fallback import FallbackOut
 from pdmuxd.controlplane.api.policy import PolicyRevisionOut, PolicySplitOut, PolicyStateOut, ShadowOut
+from pdmuxd.controlplane.events.messages import instant
+from pdmuxd.controlplane.history.history import History
 from pdmuxd.controlplane.node.learned_fallback import FallbackLearning
 from pdmuxd.controlplane.node.scheduling import HISTORY_LIMIT, SPEC_MAX, Pairs, Scheduling
 from pdmuxd.controlplane.outlook.what_if import Predictors
@@ -20,7 +23,9 @@ from pdmuxd.controlplane.telemetry.telemetry import Telemetry
 from pdmuxd.controlplane.web.forms import acting_with, read_form, require_own_form, version_of
 from pdmuxd.controlplane.web.logins import session_of
 from pdmuxd.controlplane.web.pages import page_router, sheet
+from pdmuxd.controlplane.web.past import happened
 from pdmuxd.controlplane.web.tables import Column, CsvName, Table, count, long, ms, rate, share, when
+from pdmuxd.controlplane.web.times import At, MaybeWindow, Shown
 from pdmuxd.engine.core.errors import EngineError, InvalidValueError, StaleVersionError
 from pdmuxd.engine.core.policies.registry import known_policies
 
@@ -28,17 +33,26 @@ SPLITS_ALLOWED = "pairs such as 96|36, with commas between: SMs for prefill, the
 
 
 def policy_routes(
-    control_plane: ControlPlane, telemetry: Telemetry, predictors: Predictors, fallback: FallbackLearning
+    control_plane: ControlPlane,
+    telemetry: Telemetry,
+    history: History,
+    predictors: Predictors,
+    fallback: FallbackLearning,
 ) -> APIRouter:
     """`/ui/policy`, the form on it, and its history."""
     router, scheduling = page_router(), control_plane.scheduling
 
     @router.get("/policy")
-    async def show_policy(request: Request, csv: CsvName = "") -> Response:
+    async def show_policy(
+        request: Request, at: At = None, window: MaybeWindow = None, csv: CsvName = ""
+    ) -> Response:
+        shown = Shown.asked(at, window, time.time(), {}, newest="now")
         # What is learned, and effects, belong to the event loop.
-        return await asyncio.to_thread(
-            show, request, csv, _learned(fallback), effects_of(telemetry.effects.all())
-        )
+        effects = effects_of(telemetry.effects.all())
+        if shown.is_all:
+            return await asyncio.to_thread(show, request, csv, _learned(fallback), effects)
+        seen = await happened(history, shown, "policy", "engine")
+        return await asyncio.to_thread(show_past, request, shown, csv, effects, seen)
 
     @router.post("/policy")
     async def take_form(request: Request) -> Response:
@@ -46,6 +60,33 @@ def policy_routes(
         require_own_form(request, sent, session_of(request))
         learned, effects = _learned(fallback), effects_of(telemetry.effects.all())
         return await asyncio.to_thread(take, request, sent, learned, effects)
+
+    def show_past(
+        request: Request, shown: Shown, csv: str, effects: list[EffectOut], seen: Table
+    ) -> Response:
+        revisions = [PolicyRevisionOut.of(one) for one in scheduling.history(HISTORY_LIMIT)]
+        start = instant(shown.minutes.start_s)
+        before = [one for one in revisions if one.created_at is not None and one.created_at < shown.end]
+        then = before[0] if before else None
+        policy = "The settings' policy" if then is None or then.policy is None else then.policy
+        if then is None and len(revisions) == HISTORY_LIMIT:
+            policy = f"One that is not among the newest {HISTORY_LIMIT} revisions"
+        return sheet(
+            request,
+            csv,
+            title="Policy",
+            heading=f"{policy} was to decide at the end of this time.",
+            lines=(
+                "What the shadow would have done is told of now alone, "
+                "and what changes did since the daemon started.",
+            ),
+            shown=shown,
+            tables=(
+                _history([one for one in before if one.created_at is not None and start <= one.created_at]),
+                _effects([one for one in effects if start <= one.at < shown.end]),
+                seen,
+            ),
+        )
 
     def show(
         request: Request,
@@ -74,6 +115,7 @@ def policy_routes(
             heading=f"{state.running or state.policy or 'No policy'} decides.",
             lines=_lines(state, learned),
             state="good" if state.in_force else "bad",
+            shown=Shown.asked(None, None, time.time(), {}, newest="now"),
             tables=(
                 _shadow(state.shadow_report),
                 _effects(effects),
@@ -219,7 +261,7 @@ def _effects(effects: list[EffectOut]) -> Table:
             ms("tbt_p99_ms_after", "after"),
         ),
         rows=rows,
-        empty="Nothing was changed under traffic since the daemon started.",
+        empty="Nothing was changed under traffic that the daemon knows of since it started.",
     )
 
 
@@ -255,7 +297,7 @@ def _history(history: list[PolicyRevisionOut]) -> Table:
             (one.version, one.created_at, one.policy, _typed(one.partitions) or None, one.shadow)
             for one in history
         ],
-        empty="It was never set: the settings' policy decides.",
+        empty="It was not set: the settings' policy decides, or what was set before.",
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from typing import Annotated
 
 from fastapi import APIRouter, Request
@@ -12,12 +13,16 @@ from starlette.responses import RedirectResponse, Response
 from pdmuxd.controlplane.api.auth import caller_of
 from pdmuxd.controlplane.api.profile_bodies import ActiveOut, ChangeOut, ProfileLearnedOut, ProfileOut
 from pdmuxd.controlplane.api.profiles import ProfileId
+from pdmuxd.controlplane.events.messages import instant
+from pdmuxd.controlplane.history.history import History
 from pdmuxd.controlplane.profiles.service import CHANGES_LIMIT
+from pdmuxd.controlplane.profiles.values import Activation
 from pdmuxd.controlplane.services.control_plane import ControlPlane
 from pdmuxd.controlplane.telemetry.telemetry import Telemetry
 from pdmuxd.controlplane.web.forms import acting_with, read_form, require_own_form, version_of
 from pdmuxd.controlplane.web.logins import session_of
 from pdmuxd.controlplane.web.pages import page_router, sheet
+from pdmuxd.controlplane.web.past import happened, learned
 from pdmuxd.controlplane.web.tables import (
     Column,
     CsvName,
@@ -30,17 +35,47 @@ from pdmuxd.controlplane.web.tables import (
     when,
     yes_no,
 )
+from pdmuxd.controlplane.web.times import At, MaybeWindow, Shown
 from pdmuxd.engine.core.errors import InvalidValueError
 
 DoName = Annotated[str, PathParameter(max_length=20)]
 
 
-def profile_routes(control_plane: ControlPlane, telemetry: Telemetry) -> APIRouter:
+def profile_routes(control_plane: ControlPlane, telemetry: Telemetry, history: History) -> APIRouter:
     """`/ui/profiles`, `/ui/profiles/{profile_id}`, and what their buttons do."""
     router, profiles = page_router(), control_plane.profiles
 
     @router.get("/profiles")
-    def list_profiles(request: Request, csv: CsvName = "") -> Response:
+    async def list_profiles(
+        request: Request, at: At = None, window: MaybeWindow = None, csv: CsvName = ""
+    ) -> Response:
+        shown = Shown.asked(at, window, time.time(), {}, newest="now")
+        if shown.is_all:
+            return await asyncio.to_thread(show_now, request, shown, csv)
+        seen = await happened(history, shown, "profile")
+        return await asyncio.to_thread(show_past, request, shown, csv, seen)
+
+    def show_past(request: Request, shown: Shown, csv: str, seen: Table) -> Response:
+        start, activated = instant(shown.minutes.start_s), profiles.activations()
+        then = next((one for one in activated if one.created_at < shown.end), None)
+        # What was undone is no more among them, and the record of profiles that are gone went with them.
+        then_id = None if then is None else then.profile_id
+        which = "What the engine has of its own" if then_id is None else f"Profile {then_id}"
+        return sheet(
+            request,
+            csv,
+            title="Profiles",
+            heading=f"{which} was to predict at the end of this time.",
+            lines=("An activation that was gone back on is only in the audit.",),
+            shown=shown,
+            tables=(
+                _activations([one for one in activated if start <= one.created_at < shown.end]),
+                learned(profiles.changes_between(start, shown.end)),
+                seen,
+            ),
+        )
+
+    def show_now(request: Request, shown: Shown, csv: str) -> Response:
         active = ActiveOut.of(profiles.active(), telemetry.status())
         is_so = "and so it does" if active.in_force else "which it does not do yet"
         wanted = "what it has of its own" if active.profile is None else f"profile {active.profile.id}"
@@ -52,6 +87,7 @@ def profile_routes(control_plane: ControlPlane, telemetry: Telemetry) -> APIRout
             heading=f"The engine predicts with {active.predicts_with}.",
             lines=(f"It is to predict with {wanted}, {is_so}.", active.difference or ""),
             state="good" if active.in_force else "bad",
+            shown=shown,
             tables=(_stored([ProfileOut.of(one) for one in profiles.newest_first()]),),
             version=profiles.active_version(),
             do=_allowed(request, ("rollback", "deactivate")),
@@ -110,6 +146,29 @@ def _id(sent: dict[str, str]) -> int:
     if not (text.isascii() and text.isdigit() and 0 < len(text) < 10):
         raise InvalidValueError("profile_id", f"profile_id is {text[:20]!a}; allowed is a profile's number")
     return int(text)
+
+
+def _activations(found: list[Activation]) -> Table:
+    return Table(
+        name="activations",
+        title="Put in force",
+        note="newest first",
+        columns=(
+            when("created_at", "When"),
+            Column("profile_id", "Profile", unknown="the engine's own"),
+            yes_no("forced", "Insisted on"),
+            count("settings_version", "Settings version"),
+        ),
+        rows=[
+            (
+                one.created_at,
+                one.profile_id and Link(one.profile_id, f"/ui/profiles/{one.profile_id}"),
+                *(one.forced, one.settings_version),
+            )
+            for one in found
+        ],
+        empty="None in this time.",
+    )
 
 
 def _stored(found: list[ProfileOut]) -> Table:

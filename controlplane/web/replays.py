@@ -19,6 +19,7 @@ from pdmuxd.controlplane.services.control_plane import ControlPlane
 from pdmuxd.controlplane.web.forms import number_of, read_form, refused, require_own_form
 from pdmuxd.controlplane.web.logins import session_of
 from pdmuxd.controlplane.web.pages import page_router, sheet
+from pdmuxd.controlplane.web.reports import Reports, report_table
 from pdmuxd.controlplane.web.tables import (
     Column,
     CsvName,
@@ -45,7 +46,9 @@ LOOK_AGAIN_S = 2
 TARGETS = ("ttft_fixed_ms", "ttft_per_1k_new_tokens_ms", "tbt_ms", "attainment_ratio")
 
 
-def replay_routes(control_plane: ControlPlane, replays: ReplayJobs, predictors: Predictors) -> APIRouter:
+def replay_routes(
+    control_plane: ControlPlane, replays: ReplayJobs, predictors: Predictors, reports: Reports
+) -> APIRouter:
     """`/ui/replays` and `/ui/replays/{job_id}`."""
     router = page_router()
 
@@ -95,6 +98,8 @@ def replay_routes(control_plane: ControlPlane, replays: ReplayJobs, predictors: 
         status: int = 200,
     ) -> Response:
         typed = {name: (sent or {}).get(name, default) for name, (_, default) in FIELDS.items()}
+        may_begin = caller_of(request.scope).role == "admin"
+        jobs = _jobs([ReplayOut.of(job) for job in replays.latest()])
         return await asyncio.to_thread(
             sheet,
             request,
@@ -104,11 +109,11 @@ def replay_routes(control_plane: ControlPlane, replays: ReplayJobs, predictors: 
             title="Replays",
             heading="Replays of recent traffic",
             lines=("The emulator serves it again, as is in force and otherwise. Nothing is applied.",),
-            tables=(_jobs([ReplayOut.of(job) for job in replays.latest()]),),
+            tables=(jobs, await asyncio.to_thread(report_table, reports, shows_paths=may_begin)),
             fields=FIELDS,
             typed=typed,
             error=error,
-            may_begin=caller_of(request.scope).role == "admin",
+            may_begin=may_begin,
         )
 
     return router
@@ -169,7 +174,7 @@ def _jobs(jobs: Sequence[ReplayOut]) -> Table:
             )
             for one in jobs
         ],
-        empty="Nothing was replayed since the daemon started.",
+        empty="Nothing was replayed since the daemon started, which is as long as replays are kept.",
     )
 
 

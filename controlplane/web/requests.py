@@ -6,10 +6,11 @@ import asyncio
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import Annotated, Literal
 
 from fastapi import APIRouter, Query, Request
-from markupsafe import Markup
+from markupsafe import Markup, escape
 from starlette.responses import Response
 
 from pdmuxd.controlplane.api.decisions import decided_meanwhile
@@ -109,7 +110,9 @@ def request_routes(control_plane: ControlPlane, telemetry: Telemetry, history: H
         def is_wanted(one: RequestLifecycle) -> bool:
             return (not tenant or one.tenant == tenant) and (which != "missed" or bool(one.violations))
 
-        found = [serializers.request(one) for one in reversed(lifecycles) if is_wanted(one)][:ROWS]
+        # Only those that are shown are put into words: thousands are kept.
+        wanted = islice((one for one in reversed(lifecycles) if is_wanted(one)), ROWS)
+        found = [serializers.request(one) for one in wanted]
         return sheet(
             request,
             csv,
@@ -199,7 +202,7 @@ async def _ledger(
 
 
 def _short(request_id: str) -> Markup:
-    return Markup('<code title="{}">{}</code>').format(request_id, request_id[:8])
+    return Markup(f'<code title="{escape(request_id)}">{escape(request_id[:8])}</code>')  # noqa: S704
 
 
 def _newest(found: Sequence[RequestEvent]) -> Table:
@@ -245,7 +248,7 @@ def _newest(found: Sequence[RequestEvent]) -> Table:
 
 def _judged(missed: str) -> Markup:
     sign, words = ("bad", f"! {missed}") if missed else ("good", "✓ in time")
-    return Markup('<span class="{}">{}</span>').format(sign, words)
+    return Markup(f'<span class="{sign}">{escape(words)}</span>')  # noqa: S704
 
 
 def phases(one: RequestEvent) -> Sequence[Phase]:

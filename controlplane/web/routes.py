@@ -24,7 +24,7 @@ from pdmuxd.controlplane.web.forms import read_form, require_own_form
 from pdmuxd.controlplane.web.gpu import gpu_routes
 from pdmuxd.controlplane.web.incidents import incident_routes
 from pdmuxd.controlplane.web.logins import LOGIN_PATH, BrowserLogins, session_of
-from pdmuxd.controlplane.web.overview import overview_routes
+from pdmuxd.controlplane.web.overview import Pictures, overview_routes
 from pdmuxd.controlplane.web.pages import page_router
 from pdmuxd.controlplane.web.partitions import partition_routes
 from pdmuxd.controlplane.web.policy import policy_routes
@@ -32,6 +32,7 @@ from pdmuxd.controlplane.web.profiles import profile_routes
 from pdmuxd.controlplane.web.records import record_routes
 from pdmuxd.controlplane.web.rendering import ASSETS, asset
 from pdmuxd.controlplane.web.replays import replay_routes
+from pdmuxd.controlplane.web.reports import Reports, report_routes
 from pdmuxd.controlplane.web.requests import request_routes
 from pdmuxd.controlplane.web.settings import SettingsInForce, settings_routes
 from pdmuxd.controlplane.web.targets import target_routes
@@ -63,6 +64,7 @@ def add_pages(
     fallback: FallbackLearning,
     engine_log: EngineLog,
     settings: SettingsInForce,
+    reports: Reports,
 ) -> None:
     """Add every page to the admin plane's application."""
     app.add_api_route(LOGIN_PATH, logins.show, methods=["GET"], include_in_schema=False, response_model=None)
@@ -71,23 +73,24 @@ def add_pages(
     )
     for path in ASSET_PATHS:
         app.add_api_route(path, _send_asset, include_in_schema=False)
-    alarms = AlarmStore(control_plane.store)
+    alarms, pictures = AlarmStore(control_plane.store), Pictures(history)
     for routes in (
-        overview_routes(telemetry, history, alarms),
+        overview_routes(telemetry, history, alarms, pictures),
         tenant_list_routes(telemetry),
         tenant_routes(control_plane, telemetry, history, limit_use),
         target_routes(control_plane, previews),
         request_routes(control_plane, telemetry, history),
         decision_routes(telemetry, history),
-        partition_routes(telemetry),
-        gpu_routes(control_plane, telemetry, actions, quarantine, engine_log),
-        profile_routes(control_plane, telemetry),
-        policy_routes(control_plane, telemetry, predictors, fallback),
+        partition_routes(control_plane, telemetry, history, pictures),
+        gpu_routes(control_plane, telemetry, history, pictures, actions, quarantine, engine_log),
+        profile_routes(control_plane, telemetry, history),
+        policy_routes(control_plane, telemetry, history, predictors, fallback),
         what_if_routes(telemetry, predictors, known_costs),
-        replay_routes(control_plane, replays, predictors),
+        replay_routes(control_plane, replays, predictors, reports),
+        report_routes(reports),
         record_routes(control_plane, history, alarms),
         incident_routes(telemetry, history, IncidentStore(control_plane.store)),
-        settings_routes(control_plane, telemetry, settings),
+        settings_routes(control_plane, telemetry, history, settings),
         _own_routes(logins),
     ):
         # As they are: included, the framework would wrap them, and hide what rule each has.

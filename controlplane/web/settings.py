@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
@@ -10,10 +12,13 @@ from fastapi import APIRouter, Request
 from starlette.responses import Response
 
 from pdmuxd.controlplane.api.auth import caller_of
+from pdmuxd.controlplane.history.history import History
 from pdmuxd.controlplane.services.control_plane import ControlPlane
 from pdmuxd.controlplane.telemetry.telemetry import Telemetry
 from pdmuxd.controlplane.web.pages import page_router, sheet
+from pdmuxd.controlplane.web.past import happened
 from pdmuxd.controlplane.web.tables import Column, CsvName, Table, long
+from pdmuxd.controlplane.web.times import At, MaybeWindow, Shown
 
 PATH = "(a path)"
 """What a reader sees in place of one: where things lie on the machine is of use to who may change them."""
@@ -39,13 +44,38 @@ SettingsInForce = Callable[[], Settings]
 
 
 def settings_routes(
-    control_plane: ControlPlane, telemetry: Telemetry, in_force: SettingsInForce
+    control_plane: ControlPlane, telemetry: Telemetry, history: History, in_force: SettingsInForce
 ) -> APIRouter:
     """`/ui/settings`."""
     router = page_router()
 
     @router.get("/settings")
-    def show_settings(request: Request, csv: CsvName = "") -> Response:
+    async def show_settings(
+        request: Request, at: At = None, window: MaybeWindow = None, csv: CsvName = ""
+    ) -> Response:
+        shown = Shown.asked(at, window, time.time(), {}, newest="now")
+        if shown.is_all:
+            return await asyncio.to_thread(show_now, request, shown, csv)
+        seen = await happened(history, shown, "tenant", "slo", "policy", "profile")
+        return await asyncio.to_thread(show_past, request, shown, csv, seen)
+
+    def show_past(request: Request, shown: Shown, csv: str, seen: Table) -> Response:
+        latest = control_plane.audit(until=shown.end, limit=1)
+        version = latest[0].settings_version if latest else 0
+        return sheet(
+            request,
+            csv,
+            title="Settings",
+            heading=f"Settings version {version} was the newest at the end of this time.",
+            lines=(
+                "Who changed what to what is in the audit of the same time. "
+                "The daemon's own keys are told of now alone.",
+            ),
+            shown=shown,
+            tables=(seen,),
+        )
+
+    def show_now(request: Request, shown: Shown, csv: str) -> Response:
         status, version = telemetry.status(), control_plane.directory.version
         waits = status.acked_version < version
         engine = f"the engine at {status.acked_version}" if waits else "so is the engine"
@@ -60,6 +90,7 @@ def settings_routes(
                 "pdmuxd reload reads them again.",
             ),
             state="bad" if waits else "good",
+            shown=shown,
             tables=(_table(in_force(), shows_paths=caller_of(request.scope).role == "admin"),),
         )
 

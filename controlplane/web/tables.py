@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
 from typing import Annotated, Any, Literal
 
 from fastapi import Query
+from markupsafe import Markup, escape
 from starlette.responses import Response
 
 from pdmuxd.controlplane.api.usage import CSV, csv_cell
@@ -69,6 +70,17 @@ class Table:
     """Where the rows behind these are."""
     next_text: str = "Older"
 
+    def cells(self) -> Iterator[Markup]:
+        """The cells of each row as HTML; a template takes four times as long for a thousand of them."""
+        kinds = [f' class="{column.kind}"' if column.kind else "" for column in self.columns]
+        for row in self.rows:
+            first, *others = (
+                f"{kind}>{_in_html(column, value)}"
+                for kind, column, value in zip(kinds, self.columns, row, strict=True)
+            )
+            others = [f"<td{each}</td>" for each in others]
+            yield Markup(f'<th scope="row"{first}</th>{"".join(others)}')  # noqa: S704 - texts are escaped
+
     def csv(self) -> str:
         """A line per row under a line of names."""
         text = io.StringIO()
@@ -119,6 +131,12 @@ def csv_of(tables: Sequence[Table], name: str, *, file: str) -> Response:
         raise InvalidValueError("csv", f"csv is {name!a}; this page has the tables {allowed}")
     sent = f'attachment; filename="{file}-{name}.csv"'
     return Response(found.csv(), media_type=CSV, headers={**HEADERS, "Content-Disposition": sent})
+
+
+def _in_html(column: Column, value: object) -> str:
+    if isinstance(value, Link):
+        return f'<a href="{escape(value.address)}">{escape(column.text(value.text))}</a>'
+    return escape(column.text(value))
 
 
 def _in_csv(value: object) -> object:

@@ -59,6 +59,8 @@ class Shown:
     may_be_all: bool = False
     """Whether the page shows the newest of all times unless it is told a time."""
     is_all: bool = False
+    newest: str = "all"
+    """What that is called: `all`, or `now` on a page of how things are."""
 
     @classmethod
     def of(cls, at: datetime | None, window: WindowName, now_s: float) -> Shown:
@@ -68,7 +70,12 @@ class Shown:
 
     @classmethod
     def asked(
-        cls, at: datetime | None, window: WindowName | None, now_s: float, also: Mapping[str, str]
+        cls,
+        at: datetime | None,
+        window: WindowName | None,
+        now_s: float,
+        also: Mapping[str, str],
+        newest: str = "all",
     ) -> Shown:
         """The same of a page that shows the newest of all times unless told. Raises: InvalidValueError."""
         return cls(
@@ -78,6 +85,7 @@ class Shown:
             also={name: value for name, value in also.items() if value},
             may_be_all=True,
             is_all=at is None and window is None,
+            newest=newest,
         )
 
     @property
@@ -132,7 +140,7 @@ class Shown:
 
     def windows(self) -> list[tuple[str, str, bool]]:
         """(query, name, whether it is shown) of each length."""
-        everything = [(self.query(at=None, window=None), "all", self.is_all)] if self.may_be_all else []
+        everything = [(self.query(at=None, window=None), self.newest, self.is_all)] if self.may_be_all else []
         return everything + [
             (
                 self.query(window=None if name == "30m" and not self.may_be_all else name),

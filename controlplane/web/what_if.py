@@ -66,6 +66,7 @@ def what_if_routes(telemetry: Telemetry, predictors: Predictors, known: KnownCos
             heading="What if a TBT target were another?",
             lines=(
                 "The policy in force is asked what it would do, and what that costs. Nothing is changed.",
+                "It is asked of now: the load of a past time is not kept in what this needs.",
             ),
             tables=(_answers(answers), _splits(answers), _costs(telemetry, known)),
             error=error,

@@ -16,6 +16,8 @@ SOCKET_NAME_BYTES = 32
 """The longest name of a socket that may be put into the runtime directory."""
 SGLANG_FOLDER = "sglang"
 """SGLang's environment in the state directory, as `pdmuxd install-sglang` makes it."""
+REPORTS = "reports"
+"""Folder of the state directory from which pages show reports."""
 SERVICE_STATE = Path("/var/lib/pdmuxd")
 SERVICE_TOKEN = Path("/etc/pdmuxd/admin-token")
 """Written by `pdmuxd install-service --credential`."""

@@ -20,8 +20,20 @@ AXE = """(async () => (await axe.run(document, {resultTypes: ["violations"]})).v
 WIDER = "document.documentElement.scrollWidth > document.documentElement.clientWidth"
 DARK_TOO = ("/ui/overview", "/ui/tenants/default", "/ui/tenants/default/targets")
 """Among them they have all colours."""
-NO_PAGES = {"/ui", "/ui/overview/picture", "/ui/live", "/ui/tenants.csv", "/ui/{path}"}
+NO_PAGES = {"/ui", "/ui/overview/picture", "/ui/live", "/ui/tenants.csv", "/ui/reports/{file}", "/ui/{path}"}
 """They lead on, are parts, a stream or a file, or are not there."""
+THIEF = """<!doctype html><title>A report</title><script>
+const tried = {ran: true};
+const attempt = (name, act) => {
+  try { tried[name] = String(act()); } catch (error) { tried[name] = "refused"; }
+};
+attempt("cookie", () => document.cookie);
+attempt("storage", () => localStorage.length);
+attempt("opener", () => window.open("/ui/overview").document.title);
+fetch("/ui/overview").then(() => "answered", () => "refused").then(found => {
+  tried.fetch = found; tried.origin = origin; window.tried = tried; });
+</script>"""
+"""A report that somebody else made."""
 SLO = {"ttft_fixed_ms": 20, "ttft_per_1k_new_tokens_ms": 20, "tbt_ms": 50, "attainment_ratio": 0.99}
 
 
@@ -115,6 +127,22 @@ async def test_targets_are_changed_with_a_forecast(overloaded, tmp_path):
         await page.run("document.querySelector('button[value=set]').click()")
         await page.until("location.pathname == '/ui/tenants/default' && document.readyState == 'complete'")
         assert overloaded.admin("GET", "/api/v1/tenants/default/slo").json()["tbt_ms"] == 77
+
+
+async def test_a_reports_scripts_run_and_reach_nothing(overloaded, tmp_path):
+    (overloaded.folder / ".pdmuxd" / "reports" / "thief.html").write_text(THIEF)
+    async with logged_in(overloaded, tmp_path / "browser") as page:
+        await go(page, overloaded.admin_url, "/ui/replays")
+        await page.run("document.querySelector('a[href=\"/ui/reports/thief.html\"]').click()")
+        tried = await page.until("window.tried")
+        assert tried == {
+            "ran": True,
+            "cookie": "refused",
+            "storage": "refused",
+            "opener": "refused",
+            "fetch": "refused",
+            "origin": "null",
+        }
 
 
 async def test_a_logout_ends_the_pages(overloaded, tmp_path):

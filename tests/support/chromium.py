@@ -32,8 +32,12 @@ def path() -> str:
 class Page:
     """One tab."""
 
-    def __init__(self, socket: aiohttp.ClientWebSocketResponse) -> None:
+    def __init__(
+        self, socket: aiohttp.ClientWebSocketResponse, http: aiohttp.ClientSession, url: str
+    ) -> None:
         self._socket = socket
+        self._http = http
+        self._browser_url = url
         self._calls = 0
         self.requested: list[str] = []
         """Every address that the page asked for."""
@@ -61,6 +65,14 @@ class Page:
             await self.call(f"{domain}.enable")
         await self.call("Page.navigate", url=url)
 
+    async def new_tab(self, url: str) -> Page:
+        """Another tab of the same browser, which is then the one that is seen."""
+        # Nobody reads what it would be told of its requests.
+        async with self._http.put(f"{self._browser_url}/json/new?{url}") as answer:
+            tab = await answer.json()
+        socket = await self._http.ws_connect(tab["webSocketDebuggerUrl"], max_msg_size=0)
+        return Page(socket, self._http, self._browser_url)
+
     async def run(self, script: str) -> Any:
         answer = await self.call("Runtime.evaluate", expression=script, returnByValue=True)
         return answer["result"].get("value")
@@ -78,8 +90,10 @@ class Page:
 
 
 @contextlib.asynccontextmanager
-async def chromium(folder: Path, *, size: tuple[int, int] = (1000, 620)) -> AsyncIterator[Page]:
-    """A browser of its own, without a screen, that knows no proxy."""
+async def chromium(
+    folder: Path, *, size: tuple[int, int] = (1000, 620), within_s: float = 10 * PATIENCE_S
+) -> AsyncIterator[Page]:
+    """A browser of its own, without a screen, that knows no proxy; `within_s` is how long it may live."""
     command = [
         *(path(), "--headless=new", "--no-first-run", "--no-proxy-server", "--disable-gpu"),
         *("--disable-background-networking", "--disable-component-update", "--remote-debugging-port=0"),
@@ -90,13 +104,13 @@ async def chromium(folder: Path, *, size: tuple[int, int] = (1000, 620)) -> Asyn
     ]
     with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
         try:
-            async with aiohttp.ClientSession() as http, asyncio.timeout(10 * PATIENCE_S):
-                port = await _port(folder / "DevToolsActivePort")
-                async with http.get(f"http://127.0.0.1:{port}/json") as answer:
+            async with aiohttp.ClientSession() as http, asyncio.timeout(within_s):
+                url = f"http://127.0.0.1:{await _port(folder / 'DevToolsActivePort')}"
+                async with http.get(f"{url}/json") as answer:
                     tabs = await answer.json()
                 tab = next(tab for tab in tabs if tab["type"] == "page")
                 async with http.ws_connect(tab["webSocketDebuggerUrl"], max_msg_size=0) as socket:
-                    yield Page(socket)
+                    yield Page(socket, http, url)
         finally:
             process.terminate()
             process.wait(PATIENCE_S)

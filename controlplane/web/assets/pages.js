@@ -4,6 +4,7 @@
 
 const THEME = "pdmuxd-theme";
 const PICTURE_PERIOD_MS = 15000;
+const OLD_MS = 30000;
 
 function showTheme() {
   const button = document.getElementById("theme");
@@ -114,19 +115,31 @@ function follow(address) {
   open();
 }
 
+// An answer is a piece of a page, or a page with a piece of the same id.
 function refresh(place) {
   setInterval(async () => {
-    if (document.hidden) return;
-    const answer = await fetch(place.dataset.refresh).catch(() => null);
+    if (document.hidden || !getSelection().isCollapsed) return;
+    const answer = await fetch(place.dataset.refresh || location.href).catch(() => null);
     if (!answer?.ok || answer.redirected) return;
     const parsed = new DOMParser().parseFromString(await answer.text(), "text/html");
-    place.replaceChildren(...parsed.body.childNodes);
+    place.replaceChildren(...((place.id && parsed.getElementById(place.id)) || parsed.body).childNodes);
     showTimes(place);
   }, PICTURE_PERIOD_MS);
+}
+
+// Who comes back to a tab sees how things are now; what was typed into a form is kept instead.
+function loadAgainWhenSeen() {
+  const loadedAt = Date.now();
+  const isTyped = () => [...document.querySelectorAll("main :is(input, textarea)")].some(field =>
+    field.value !== field.defaultValue || field.checked !== field.defaultChecked);
+  document.addEventListener("visibilitychange", () => {
+    if (!document.hidden && Date.now() - loadedAt > OLD_MS && !isTyped()) location.reload();
+  });
 }
 
 showTheme();
 showTimes(document);
 document.querySelector("[aria-current=page]")?.scrollIntoView({ inline: "center", block: "nearest" });
 for (const place of document.querySelectorAll("[data-refresh]")) refresh(place);
+if (document.body.dataset.again !== undefined) loadAgainWhenSeen();
 if (document.body.dataset.stream) follow(document.body.dataset.stream);
