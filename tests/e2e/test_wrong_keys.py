@@ -31,11 +31,11 @@ def wrong_keys(url, count, path, *sources):
             process.kill()
 
 
-def asked(url, path, source, headers=None):
+def measured(url, path, source, headers=None, *, seconds=SECONDS):
     """Ask again and again, each time by a new connection; what came, and how long it took."""
     statuses, took_s = [], []
     place = urlsplit(url)
-    until_s = time.monotonic() + SECONDS
+    until_s = time.monotonic() + seconds
     while time.monotonic() < until_s:
         begun_s = time.monotonic()
         connection = http.client.HTTPConnection(place.hostname, place.port, 10, source_address=(source, 0))
@@ -47,7 +47,12 @@ def asked(url, path, source, headers=None):
         took_s.append(time.monotonic() - begun_s)
         connection.close()
         time.sleep(0.05)
-    took_s.sort()
+    return statuses, sorted(took_s)
+
+
+def asked(url, path, source, headers=None):
+    """What came, after a line about it."""
+    statuses, took_s = measured(url, path, source, headers)
     print(
         f"{path} from {source}: {statuses.count(200)} of {len(statuses)}, "
         f"p50 {took_s[len(took_s) // 2] * 1000:.0f} ms, p99 {took_s[len(took_s) * 99 // 100] * 1000:.0f} ms"

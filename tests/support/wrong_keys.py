@@ -1,7 +1,8 @@
-"""Connections with wrong keys, as fast as they are answered, in a process of its own.
+"""Connections without a good key, made anew as fast as they are closed, in a process of its own.
 
-`wrong_keys.py PORT COUNT PATH ADDRESS...` goes on until it is ended. Others have the CPU before it, since
-an attacker elsewhere has its own.
+`wrong_keys.py PORT COUNT PATH ADDRESS...` goes on until it is ended; what each sends is `ATTACK` of the
+environment: `keys` (one wrong key after the other), `silent`, `half` or `huge` (half a head, one of 64 KiB).
+Others have the CPU before it, since an attacker elsewhere has its own.
 """
 
 from __future__ import annotations
@@ -14,7 +15,13 @@ import sys
 
 async def attack(port: int, path: str, source: str) -> None:
     """One connection after the other, each with one wrong key after the other."""
-    head = f"GET {path} HTTP/1.1\r\nHost: 127.0.0.1\r\nAuthorization: Bearer pdm_wrong\r\n\r\n".encode()
+    start = f"GET {path} HTTP/1.1\r\nHost: 127.0.0.1\r\n"
+    head = {
+        "keys": f"{start}Authorization: Bearer pdm_wrong\r\n\r\n",
+        "silent": "",
+        "half": start,
+        "huge": f"{start}a: {'b' * 65536}\r\n\r\n",
+    }[os.environ.get("ATTACK", "keys")].encode()
     while True:
         try:
             reader, writer = await asyncio.open_connection("127.0.0.1", port, local_addr=(source, 0))
