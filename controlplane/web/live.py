@@ -14,6 +14,7 @@ from functools import cached_property
 from pdmuxd.controlplane.api.events import MAX_CLIENTS
 from pdmuxd.controlplane.events.messages import AlarmEvent, StatsEvent, TenantLoad, TenantsEvent
 from pdmuxd.controlplane.telemetry.telemetry import Telemetry
+from pdmuxd.controlplane.web.rendering import ms_with_unit
 from pdmuxd.controlplane.web.verdicts import Verdict, verdict
 from pdmuxd.tui.show import formats
 from pdmuxd.tui.show.words import met_ratio, sms_in_words, worst_first
@@ -119,8 +120,8 @@ class Now:
             "output_tokens": formats.count(stats.output_tokens_per_s),
             "kv": formats.percent(kv_share),
             "cache_hits": formats.percent(stats.cache_hit_ratio),
-            "ttft": formats.ms(stats.ttft_ms.p99),
-            "tbt": formats.ms(stats.tbt_gap_ms.p99),
+            "ttft": ms_with_unit(stats.ttft_ms.p99),
+            "tbt": ms_with_unit(stats.tbt_gap_ms.p99),
         }
 
     @cached_property

@@ -53,6 +53,12 @@ def moment(at: datetime | None) -> Markup:
     return Markup(f'<time datetime="{at.isoformat()}">{at:%Y-%m-%d %H:%M:%S} UTC</time>')  # noqa: S704
 
 
+def ms_with_unit(value_ms: float | None) -> str:
+    """`85 ms`; of ten seconds and more `39.7s`, which has its unit already."""
+    text = formats.ms(value_ms)
+    return text if value_ms is None or text.endswith("s") else f"{text} ms"
+
+
 @cache
 def _environment() -> Environment:
     made = Environment(
@@ -65,6 +71,6 @@ def _environment() -> Environment:
     )
     for name in ("count", "rate", "ms", "percent", "ratio", "duration", "plain"):
         made.filters[name] = getattr(formats, name)
-    made.filters["moment"] = moment
+    made.filters |= {"moment": moment, "ms_with_unit": ms_with_unit}
     made.globals.update({"asset_url": asset_url, "pdmuxd_version": version("pdmuxd")})
     return made

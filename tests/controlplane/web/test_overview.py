@@ -18,7 +18,7 @@ from telemetry_feeds import HandClock, heartbeat, loaded_telemetry, request_reco
 from pdmuxd.controlplane.services.control_plane import ControlPlane
 from pdmuxd.controlplane.telemetry.telemetry import Telemetry
 from pdmuxd.controlplane.web.live import Live
-from pdmuxd.controlplane.web.rendering import ASSETS, asset
+from pdmuxd.controlplane.web.rendering import ASSETS, asset, ms_with_unit
 from pdmuxd.tui.show import colours
 
 TEMPLATES = Path(__file__).parents[3] / "controlplane" / "web" / "templates"
@@ -172,3 +172,10 @@ def test_prefill_and_decode_have_the_colours_that_they_have_in_the_console() -> 
     assert f"--decode: {colours.DECODE}" in text
     assert f"--good: {colours.GOOD}" in text
     assert f"--bad: {colours.BAD_ON_DARK}" in text
+
+
+@pytest.mark.parametrize(
+    ("value_ms", "text"), [(None, "-"), (8.06, "8.1 ms"), (9999.0, "9999 ms"), (39_700.0, "39.7s")]
+)
+def test_a_figure_has_one_unit(value_ms: float | None, text: str) -> None:
+    assert ms_with_unit(value_ms) == text
