@@ -18,6 +18,7 @@ from pdmuxd.controlplane.telemetry.effects import (
     LEAST_S,
     MOST_S,
     Effect,
+    Replay,
     State,
 )
 from pdmuxd.controlplane.telemetry.serializers import rounded
@@ -57,6 +58,27 @@ class EffectMeasuredOut(BaseModel):
     tenants: list[StandingOut] = Field(description="Those with traffic, at most 200, by name.")
 
 
+class ReplayedTenantOut(BaseModel):
+    """Shares in time that one tenant's requests since the change are forecast to get."""
+
+    tenant: str = Field(examples=["chat"])
+    requests: int
+    ttft_before_ratio: float | None = Field(description="With what was in force before the change.")
+    ttft_after_ratio: float | None = Field(description="With what is in force.")
+    tbt_before_ratio: float | None
+    tbt_after_ratio: float | None
+
+
+class EffectReplayOut(BaseModel):
+    """What the change did, apart from the load: the requests since, forecast under both settings."""
+
+    requests: int
+    why_not: str | None = Field(
+        examples=["no request came since"], description="Why nothing was replayed; else null."
+    )
+    tenants: list[ReplayedTenantOut]
+
+
 class EffectOut(BaseModel):
     """One change."""
 
@@ -71,6 +93,7 @@ class EffectOut(BaseModel):
     mixed: bool = Field(description="Another change, or an engine's start, was in the minute before.")
     before: EffectMeasuredOut
     after: EffectMeasuredOut | None = Field(description="Null while it is too early, or overtaken.")
+    replay: EffectReplayOut | None = Field(description="Null until it is measured.")
 
 
 class EffectsOut(BaseModel):
@@ -117,7 +140,23 @@ def _effect(one: Effect) -> EffectOut:
         mixed=one.is_mixed,
         before=_measured(one.before),
         after=None if one.after is None else _measured(one.after),
+        replay=None if one.replay is None else _replay(one.replay),
     )
+
+
+def _replay(replay: Replay) -> EffectReplayOut:
+    tenants = [
+        ReplayedTenantOut(
+            tenant=name,
+            requests=one.requests,
+            ttft_before_ratio=rounded(one.ttft_before),
+            ttft_after_ratio=rounded(one.ttft_after),
+            tbt_before_ratio=rounded(one.tbt_before),
+            tbt_after_ratio=rounded(one.tbt_after),
+        )
+        for name, one in sorted(replay.tenants.items())
+    ]
+    return EffectReplayOut(requests=replay.requests, why_not=replay.why_not, tenants=tenants)
 
 
 def _measured(measured: Measured) -> EffectMeasuredOut:

@@ -110,8 +110,8 @@ class OutlookMeasuredOut(BaseModel):
 class BandOut(BaseModel):
     """Where a share is likely to lie: by past forecasts' errors, and by how few requests there are."""
 
-    low_ratio: float = Field(examples=[0.962], description="Measured below this once in ten times.")
-    high_ratio: float = Field(description="Measured above this once in ten times.")
+    low_ratio: float = Field(examples=[0.962], description="Measured below this once in twenty times.")
+    high_ratio: float = Field(description="Measured above this once in twenty times.")
 
     @classmethod
     def of(cls, band: Band | None) -> Self | None:

@@ -7,7 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from pdmuxd.controlplane.outlook.assumed_load import Assumed
-from pdmuxd.controlplane.outlook.queue_forecast import Forecast, Recent, forecast, is_kept
+from pdmuxd.controlplane.outlook.corrected import forecasts
+from pdmuxd.controlplane.outlook.queue_forecast import Forecast, is_kept
 from pdmuxd.controlplane.outlook.slo_preview import (
     MOST_TENANTS,
     Obstacle,
@@ -18,7 +19,6 @@ from pdmuxd.controlplane.outlook.slo_preview import (
     split_outlook,
     tenant_outlook,
     usual_and_busy,
-    waiting_requests,
 )
 from pdmuxd.controlplane.outlook.what_if import Predictors, Questions, questions
 from pdmuxd.controlplane.telemetry.recent import EndedRequest
@@ -50,9 +50,8 @@ def preview_edits(edits: Mapping[str, Edit], telemetry: Telemetry, predictors: P
     held = {name: known[name].slo for name in traffic if name in known}
     wanted = {name: edits[name].wanted if name in edits else slo for name, slo in held.items()}
     usual, busy = usual_and_busy(telemetry)
-    recent = Recent.of((*requests, *waiting_requests(telemetry, requests, now_s)), samples)
+    before, after = forecasts(telemetry, asked, held, wanted)
     delays = telemetry.delays.all(now_s)
-    before, after = (forecast(recent, targets, asked, delays) for targets in (held, wanted))
     obstacles = _obstacles(edits, asked, usual, after, requests)
     tenants = tuple(
         tenant_outlook(name, wanted[name], telemetry, before, after, delays, has_traffic=True)
@@ -67,7 +66,7 @@ def preview_edits(edits: Mapping[str, Edit], telemetry: Telemetry, predictors: P
         tenant="",
         policy=asked.policy.name,
         predictors=asked.predictors,
-        requests=len(recent.requests),
+        requests=before.requests,
         checked=len(telemetry.forecasts.checked()),
         before=tuple(split_outlook(asked, _strictest_s(held), load) for load in loads),
         after=tuple(split_outlook(asked, _strictest_s(wanted), load) for load in loads),

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from pdmuxd.controlplane.outlook.corrected import waiting_requests
 from pdmuxd.controlplane.outlook.queue_forecast import Recent, forecast
-from pdmuxd.controlplane.outlook.slo_preview import waiting_requests
 from pdmuxd.controlplane.outlook.what_if import Predictors, questions
 from pdmuxd.controlplane.telemetry.incidents import OVER_WINDOW_S, Limiting, Predicted
 from pdmuxd.controlplane.telemetry.telemetry import Telemetry
@@ -17,7 +17,8 @@ within 2.3 points in six of seven changes; one that is a fifth off does not see 
 
 
 def predicted(of: Limiting, telemetry: Telemetry, predictors: Predictors) -> Predicted:
-    """Forecast the requests since the incident began, served as they are and with the limit."""
+    """Forecast the requests since the incident began, served as they are and with the limit, which is halved
+    until it keeps the promise."""
     try:
         asked = questions(telemetry, predictors)
     except EngineError as error:
@@ -42,20 +43,27 @@ def predicted(of: Limiting, telemetry: Telemetry, predictors: Predictors) -> Pre
     ]
     recent = Recent.of(requests, telemetry.recent.samples(now_s))
     delays = telemetry.delays.all(now_s)
-    limit = {of.behind: of.concurrency}
-    shares = [
-        found.ttft_attainment_ratio
-        for concurrency in (None, limit)
-        if (found := forecast(recent, held, asked, delays, concurrency).tenants.get(of.tenant)) is not None
-    ]
-    before, after = shares if len(shares) == 2 else (None, None)
-    if before is None or after is None or not late:
+
+    def share(concurrency: int | None) -> float | None:
+        limits = None if concurrency is None else {of.behind: concurrency}
+        found = forecast(recent, held, asked, delays, limits).tenants.get(of.tenant)
+        return None if found is None else found.ttft_attainment_ratio
+
+    before = share(None)
+    if before is None or not late:
         return Predicted(of=of, why_not=f"none of {of.tenant}'s requests can be judged yet")
     measured = 1.0 - sum(late) / len(late)
     if abs(before - measured) > NEAR_RATIO:
         return Predicted(
             of=of,
             why_not=f"the forecast does not see what happens: {before:.1%} of TTFT in time, "
-            f"measured {measured:.1%}",
+            f"the engine made {measured:.1%}",
         )
-    return Predicted(of=of, text=f"{of.tenant}: {before:.1%} to {after:.1%} of TTFT in time")
+    tried = of.concurrency
+    best, after = tried, share(tried) or 0.0
+    while tried > 1 and after < held[of.tenant].attainment_ratio:
+        tried //= 2
+        if (found := share(tried) or 0.0) > after:
+            best, after = tried, found
+    text = f"{of.tenant}: {before:.1%} to {after:.1%} of TTFT in time"
+    return Predicted(of=of, concurrency=best, text=text)

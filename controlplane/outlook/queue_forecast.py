@@ -64,6 +64,7 @@ class Forecast:
     """For which prefill was busy."""
     time_s: float
     """From the first arrival to the last first token."""
+    requests: int
     binding: Mapping[str, float]
     """Tenants whose TBT target was the strictest among those that decoded, with their share of the time."""
 
@@ -118,22 +119,32 @@ def forecast(
     questions: Questions,
     delays: dict[str, Delay] | None = None,
     concurrency: Mapping[str, int] | None = None,
+    *,
+    judged_by: Mapping[str, Slo] | None = None,
 ) -> Forecast:
     """What `targets` would have given; requests of tenants that have none are served and not judged.
 
     `delays` is what delivery adds to the device, by tenant; without it tokens come as they are made.
     `concurrency`: of these tenants the gateway lets so many in at a time, and the others wait there.
+    `judged_by`: other targets, which serve nobody and by which all are judged.
     """
     delays = {} if delays is None else delays
+    judged_by = targets if judged_by is None else judged_by
     device = _Device(recent, targets, questions, delays)
     ttft_s, prefill_s, time_s = _served(recent.requests, targets, device, concurrency or {})
     by_tenant: dict[str, list[tuple[float, int]]] = {}
     for request, first_s in zip(recent.requests, ttft_s, strict=True):
         by_tenant.setdefault(request.tenant, []).append((first_s, request.new_tokens))
-    made = Forecast(tenants={}, prefill_s=prefill_s, time_s=time_s, binding=device.binding())
-    tbt = device.tbt_attainment(made.prefill_busy_ratio)
+    made = Forecast(
+        tenants={},
+        prefill_s=prefill_s,
+        time_s=time_s,
+        requests=len(recent.requests),
+        binding=device.binding(),
+    )
+    tbt = device.tbt_attainment(made.prefill_busy_ratio, judged_by)
     found = {
-        name: _tenant(times, targets[name], tbt.get(name), delay_of(delays, name))
+        name: _tenant(times, judged_by[name], tbt.get(name), delay_of(delays, name))
         for name, times in by_tenant.items()
         if name in targets
     }
@@ -303,7 +314,7 @@ class _Device:
         decision = self._questions.decide(self._strictest[index] or math.inf, load)
         return duration_s(decision, load, policy) * new_tokens / tokens
 
-    def tbt_attainment(self, busy_ratio: float) -> dict[str, float]:
+    def tbt_attainment(self, busy_ratio: float, judged_by: Mapping[str, Slo]) -> dict[str, float]:
         """Per tenant, the share of gaps within its target: those beside a prefill are at their bound."""
         met: dict[str, float] = {}
         seen: Counter[str] = Counter()
@@ -317,7 +328,7 @@ class _Device:
             shape = DecodeShape.of([moment.context_tokens] * moment.decode_bs)
             alone_s, worst_s = latency.decode_s(shape, sms), worst_gap_s(decision)
             for name in moment.tenants & self._targets.keys():
-                target_s = self._targets[name].tbt_s
+                target_s = judged_by[name].tbt_s
                 seen[name] += 1
                 delay = delay_of(self._delays, name)
                 alone, worst = (delay.gap_met(target_s - gap_s) for gap_s in (alone_s, worst_s))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
@@ -17,14 +17,14 @@ from pdmuxd.controlplane.outlook.assumed_load import (
     Wish,
     assume,
 )
+from pdmuxd.controlplane.outlook.corrected import corrected, forecasts, waiting_requests
 from pdmuxd.controlplane.outlook.queue_forecast import Forecast, Recent, TenantForecast, forecast, is_kept
 from pdmuxd.controlplane.outlook.what_if import Predictors, Questions, in_words, questions, tokens_per_s
 from pdmuxd.controlplane.telemetry.delivery_delays import Delay, delay_of
 from pdmuxd.controlplane.telemetry.forecast_record import Band, Shares
-from pdmuxd.controlplane.telemetry.recent import P50, P90, WINDOW_S, EndedRequest
+from pdmuxd.controlplane.telemetry.recent import P90, EndedRequest
 from pdmuxd.controlplane.telemetry.telemetry import Telemetry
 from pdmuxd.engine.core.errors import EngineError, InfeasibleTargetError
-from pdmuxd.engine.core.quantiles import nearest_rank
 from pdmuxd.engine.core.slo import Slo
 
 Verdict = Literal["feasible", "at_risk", "infeasible", "unknown"]
@@ -221,9 +221,8 @@ def preview(
             predictors=asked.predictors,
             obstacles=obstacles,
         )
-    recent = Recent.of((*requests, *waiting_requests(telemetry, requests, now_s)), samples)
+    before, after = forecasts(telemetry, asked, held, wanted)
     delays = telemetry.delays.all(now_s)
-    before, after = (forecast(recent, targets, asked, delays) for targets in (held, wanted))
     loads = (usual, busy) if samples else (usual,)
     obstacles = obstacles_of(asked, slo, current, usual, after.tenants.get(tenant), requests, tenant)
     busiest = [name for name, _ in Counter(one.tenant for one in requests).most_common(MOST_TENANTS)]
@@ -239,7 +238,7 @@ def preview(
         tenant=tenant,
         policy=asked.policy.name,
         predictors=asked.predictors,
-        requests=len(recent.requests),
+        requests=before.requests,
         checked=len(telemetry.forecasts.checked()),
         before=tuple(split_outlook(asked, current.tbt_s, load) for load in loads),
         after=tuple(split_outlook(asked, slo.tbt_s, load) for load in loads),
@@ -251,31 +250,6 @@ def preview(
         tenants=tenants,
         obstacles=obstacles,
     )
-
-
-def waiting_requests(
-    telemetry: Telemetry, requests: Sequence[EndedRequest], now_s: float
-) -> list[EndedRequest]:
-    """Requests without a first token yet, as long as their tenant's usually are: most of an overload."""
-    lengths: dict[str, list[int]] = {}
-    for one in requests:
-        lengths.setdefault(one.tenant, []).append(one.new_tokens)
-    return [
-        EndedRequest(
-            tenant=one.tenant,
-            arrived_s=one.arrived_s,
-            ended_s=now_s,
-            new_tokens=int(nearest_rank(lengths[one.tenant], P50) or 1),
-            reused_tokens=0,
-            output_tokens=0,
-            ttft_s=None,
-            ttft_met=False,
-            gaps=0,
-            gaps_met=0,
-        )
-        for one in telemetry.open.without_a_token()
-        if one.tenant in lengths and one.arrived_s >= now_s - WINDOW_S
-    ]
 
 
 def usual_and_busy(telemetry: Telemetry) -> tuple[Assumed, Assumed]:
@@ -393,8 +367,10 @@ def held_shares(telemetry: Telemetry, predictors: Predictors) -> Shares:
     requests, samples = telemetry.recent.requests(now_s), telemetry.recent.samples(now_s)
     known = telemetry.directory.tenants
     held = {name: known[name].slo for name in {one.tenant for one in requests} if name in known}
-    recent = Recent.of((*requests, *waiting_requests(telemetry, requests, now_s)), samples)
-    found = forecast(recent, held, asked, telemetry.delays.all(now_s)).tenants
+    waiting = waiting_requests(telemetry, requests, now_s)
+    made = forecast(Recent.of((*requests, *waiting), samples), held, asked, telemetry.delays.all(now_s))
+    got = telemetry.delays.got(now_s, telemetry.effects.changed_s)
+    found = corrected(made, made, held, got, waiting).tenants
     return {name: (one.ttft_attainment_ratio, one.tbt_attainment_ratio) for name, one in found.items()}
 
 

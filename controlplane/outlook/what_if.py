@@ -153,17 +153,17 @@ class Questions:
         )
 
 
-def questions(telemetry: Telemetry, predictors: Predictors) -> Questions:
-    """To the policy in force. Raises: EngineError if no engine has introduced itself yet."""
+def questions(telemetry: Telemetry, predictors: Predictors, *, policy: str | None = None) -> Questions:
+    """To the policy in force, or to another. Raises: EngineError if no engine has introduced itself yet."""
     hello, predicting = telemetry.status().hello, predictors()
     if hello is None or predicting is None:
         raise EngineError("no engine has introduced itself yet, so there is nothing to predict with")
     guard = _in_use(predicting.context.guard, telemetry)
     try:
-        policy = build_policy(predicting.policy, replace(predicting.context, guard=guard))
+        built = build_policy(policy or predicting.policy, replace(predicting.context, guard=guard))
     except (PartitionError, PolicyError) as error:
-        raise EngineError(f"the policy in force cannot be asked: {error}") from error
-    return Questions(policy, hello, predicting.name)
+        raise EngineError(f"the policy {policy or 'in force'} cannot be asked: {error}") from error
+    return Questions(built, hello, predicting.name)
 
 
 def what_if(wish: Wish, telemetry: Telemetry, predictors: Predictors) -> Outlook:

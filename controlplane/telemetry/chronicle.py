@@ -13,7 +13,7 @@ from pdmuxd.controlplane.milliseconds import to_ms
 from pdmuxd.controlplane.node.engine_status import EngineState
 from pdmuxd.controlplane.services.directory import DirectorySnapshot
 from pdmuxd.controlplane.telemetry.directory_change import ChangedTenant
-from pdmuxd.controlplane.telemetry.effects import Effects
+from pdmuxd.controlplane.telemetry.effects import Change, Effects
 from pdmuxd.controlplane.telemetry.judged import JudgedRequest, ttft_missed
 from pdmuxd.controlplane.telemetry.requests import RequestLifecycle
 from pdmuxd.controlplane.tenants.prices import MODEL_MAX
@@ -89,7 +89,7 @@ class Chronicle:
             if self._policy:
                 text = f"the policy is {stats.policy}, it was {self._policy}"
                 self._recorder.mark("policy", text)
-                self._effects.changed([("policy", None, text)])
+                self._effects.changed([("policy", None, text, self._policy)])
             self._policy = stats.policy
 
     def on_iteration(self, record: IterationRecord) -> None:
@@ -118,21 +118,21 @@ class Chronicle:
         self, before: DirectorySnapshot, now: DirectorySnapshot, changed: Sequence[ChangedTenant]
     ) -> None:
         """Tenants, targets or the profile in force are others."""
-        edits: list[tuple[str, str | None, str]] = []
+        edits: list[Change] = []
         if len(changed) > _MANY_TENANTS:
             text = f"{len(changed)} tenants were changed at once"
             self._recorder.mark("tenant", text)
             if any(old is not None and new is not None and old.slo != new.slo for _, old, new in changed):
-                edits.append(("slo", None, text))
+                edits.append(("slo", None, text, None))
         else:
             for name, old, new in sorted(changed, key=lambda each: each[0]):
                 if (edit := self._on_tenant(name, old, new)) is not None:
-                    edits.append(("slo", name, edit))
+                    edits.append(("slo", name, edit, old.slo if old else None))
         old_id, new_id = (each.predictors.profile_id if each.predictors else 0 for each in (before, now))
         if old_id != new_id:
             text = f"profile {new_id} is in force" if new_id else "no profile is in force"
             self._recorder.mark("profile", text)
-            edits.append(("profile", None, text))
+            edits.append(("profile", None, text, None))
         self._effects.changed(edits)
 
     def _on_tenant(self, name: str, old: TenantRecord | None, new: TenantRecord | None) -> str | None:

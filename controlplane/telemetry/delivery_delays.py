@@ -14,6 +14,7 @@ from dataclasses import dataclass
 
 from pdmuxd.controlplane.telemetry.judged import JudgedRequest
 from pdmuxd.controlplane.telemetry.recent import KEPT_REQUESTS, WINDOW_S
+from pdmuxd.engine.core.slo import Slo
 from pdmuxd.engine.link.durations import Counts, middle_s
 
 LEAST_REQUESTS = 20
@@ -51,9 +52,36 @@ NO_DELAY = Delay()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Got:
+    """What one tenant's clients got of late, to be judged by any targets."""
+
+    firsts: tuple[tuple[float, int], ...]
+    """Times to first token, with the prompt's new tokens."""
+    gaps: Counts
+
+    def ttft_share(self, slo: Slo, waiting: Iterable[tuple[float, int]] = ()) -> float:
+        """Of first tokens in time; of those that still wait, who has `waiting` for too long is late."""
+        late = sum(waited_s > slo.ttft_target_s(new_tokens) for waited_s, new_tokens in waiting)
+        met = sum(first_s <= slo.ttft_target_s(new_tokens) for first_s, new_tokens in self.firsts)
+        return met / (len(self.firsts) + late)
+
+    def gap_share(self, slo: Slo) -> float | None:
+        """Of gaps in time; None without a gap."""
+        total = sum(count for _, count in self.gaps)
+        met = sum(count for bucket, count in self.gaps if middle_s(bucket) <= slo.tbt_s)
+        return met / total if total else None
+
+    def ttft_at(self, share: float) -> float:
+        """What this share of first tokens came within."""
+        return _rank(tuple(sorted(first_s for first_s, _ in self.firsts)), share)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class _Seen:
     tenant: str
     at_s: float
+    first_s: float
+    new_tokens: int
     ttft_s: float
     made: Counts
     written: Counts
@@ -73,6 +101,8 @@ class DeliveryDelays:
                 _Seen(
                     tenant=record.tenant,
                     at_s=now_s,
+                    first_s=judged.ttft_s,
+                    new_tokens=record.new_tokens,
                     ttft_s=max(0.0, judged.ttft_s - record.ttft_s),
                     made=record.tbt_counts,
                     written=judged.gap_counts,
@@ -89,6 +119,19 @@ class DeliveryDelays:
         known = {name: _delay(seen) for name, seen in by_tenant.items() if len(seen) >= LEAST_REQUESTS}
         return known | ({"": _delay(everyone)} if len(everyone) >= LEAST_REQUESTS else {})
 
+    def got(self, now_s: float, since_s: float) -> dict[str, Got]:
+        """By tenant with enough requests: since `since_s`, or else of the last minutes."""
+        by_tenant: dict[str, list[_Seen]] = {}
+        for one in tuple(self._seen):
+            if one.at_s >= now_s - WINDOW_S:
+                by_tenant.setdefault(one.tenant, []).append(one)
+        found = {}
+        for name, seen in by_tenant.items():
+            lately = [one for one in seen if one.at_s >= since_s]
+            if len(seen) >= LEAST_REQUESTS:
+                found[name] = _got(lately if len(lately) >= LEAST_REQUESTS else seen)
+        return found
+
 
 def delay_of(delays: dict[str, Delay], tenant: str) -> Delay:
     """A tenant's own, or else those of all."""
@@ -99,6 +142,14 @@ def _delay(seen: list[_Seen]) -> Delay:
     made, written = (list(_ranked(counts)) for counts in ((s.made for s in seen), (s.written for s in seen)))
     gaps = sorted(late - soon for soon, late in zip(made, written, strict=False)) if made else []
     return Delay(ttft_s=tuple(sorted(one.ttft_s for one in seen)), gap_s=tuple(gaps))
+
+
+def _got(seen: list[_Seen]) -> Got:
+    gaps: Counter[int] = Counter()
+    for one in seen:
+        for bucket, count in one.written:
+            gaps[bucket] += count
+    return Got(firsts=tuple((one.first_s, one.new_tokens) for one in seen), gaps=tuple(gaps.items()))
 
 
 def _ranked(all_counts: Iterable[Counts]) -> Iterator[float]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import Literal
 
@@ -19,6 +19,7 @@ from pdmuxd.controlplane.telemetry.counts import CountWindow
 from pdmuxd.controlplane.telemetry.judged import JudgedRequest
 from pdmuxd.controlplane.telemetry.standings import COLUMNS, MAX_TENANTS, Measured, Standing, Tally, sm_use
 from pdmuxd.controlplane.telemetry.waiting import NOTHING_OPEN, OpenCounts
+from pdmuxd.engine.core.slo import Slo
 from pdmuxd.engine.link.messages import IterationRecord
 
 LEAST_S = MINUTE_S
@@ -27,7 +28,32 @@ KEPT = 16
 READ_AT_ONCE = 20
 """Tenants that are read in one turn of the loop, which takes 1 to 2 ms."""
 
+REPLAY_EVERY_S = 20.0
+"""While a change is measured: the last one is kept."""
+
+Change = tuple[str, str | None, str, Slo | str | None]
+"""Kind, tenant, text, and the targets or the policy before, where the change is of one of them."""
 State = Literal["too_early", "measuring", "measured", "overtaken"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReplayedTenant:
+    """Shares in time that a tenant's requests since are forecast to get with what was, and with what is."""
+
+    requests: int
+    ttft_before: float | None
+    ttft_after: float | None
+    tbt_before: float | None
+    tbt_after: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Replay:
+    """The same requests under both settings, or why not: what the change did, apart from the load."""
+
+    requests: int = 0
+    tenants: Mapping[str, ReplayedTenant] = field(default_factory=dict)
+    why_not: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,6 +70,9 @@ class Effect:
     before: Measured
     state: State = "too_early"
     after: Measured | None = None
+    was: Slo | str | None = None
+    """The targets or the policy before."""
+    replay: Replay | None = None
 
 
 class Effects:
@@ -69,6 +98,8 @@ class Effects:
         self._sums = [0] * COLUMNS
         self._tallies: dict[str, Tally] = {}
         self._changed_s: float | None = None
+        self._next_s = 0.0
+        """When a replay is due."""
         self._unread: Iterator[None] | None = None
         """Of how tenants stood before the last change, what was not read yet."""
         self.on_changed: Callable[[], None] = lambda: None
@@ -79,12 +110,17 @@ class Effects:
         """Whether what a change does is still being counted."""
         return bool(self._open)
 
+    @property
+    def changed_s(self) -> float:
+        """When something was changed last; 0 if nothing was since the start."""
+        return self._changed_s or 0.0
+
     def restore(self, effects: Sequence[Effect]) -> None:
         """Take up what was known before this start, newest first; counting goes on for none of it."""
         self._effects.extendleft(_ended(each) for each in effects[: KEPT - len(self._effects)])
 
-    def changed(self, changes: Sequence[tuple[str, str | None, str]]) -> None:
-        """(kind, tenant, text) of what was changed at once; how tenants stood is read a little at a time.
+    def changed(self, changes: Sequence[Change]) -> None:
+        """What was changed at once; how tenants stood is read a little at a time.
 
         With 500 active tenants that takes 50 ms, and this is the loop that serves their streams.
         """
@@ -97,8 +133,8 @@ class Effects:
         self.interrupt()
         self._unread = standings.of_last_minute(self._tenants, waiting, now_s, stood)
         self._open = [
-            Effect(at_s=now_s, kind=kind, tenant=tenant, text=text, is_mixed=is_mixed, before=before)
-            for kind, tenant, text in changes[:KEPT]
+            Effect(at_s=now_s, kind=kind, tenant=tenant, text=text, is_mixed=is_mixed, before=before, was=was)
+            for kind, tenant, text, was in changes[:KEPT]
         ]
         self.read_some()
 
@@ -139,6 +175,20 @@ class Effects:
         """Once a second: what is long enough is final."""
         if self._open and self._clock() - self._open[0].at_s >= MOST_S:
             self._close()
+
+    def to_replay(self) -> list[Effect]:
+        """Those that are measured and whose replay is old; which are then to be given to `replayed`."""
+        if not self._open or (now_s := self._clock()) - max(self._open[0].at_s + LEAST_S, self._next_s) < 0.0:
+            return []
+        self._next_s = now_s + REPLAY_EVERY_S
+        return list(self._open)
+
+    def replayed(self, effect: Effect, replay: Replay) -> None:
+        """What was found; of one that is not measured any more it is left."""
+        self._open = [
+            replace(one, replay=replay) if (one.at_s, one.tenant) == (effect.at_s, effect.tenant) else one
+            for one in self._open
+        ]
 
     def all(self) -> list[Effect]:
         """Newest first."""

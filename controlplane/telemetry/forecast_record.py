@@ -19,8 +19,8 @@ KEPT = 200
 ENOUGH = 10
 """With fewer the 5th and 95th percentiles are the two extremes of a handful."""
 LOW, HIGH = 0.05, 0.95
-_Z = 1.2816
-"""Of 80% on both sides: what so few requests may differ by chance."""
+_Z = 1.645
+"""Of 90%, as LOW and HIGH are: what so few requests may differ by chance."""
 MOST_OPEN = 20
 
 Shares = Mapping[str, tuple[float | None, float | None]]
@@ -104,13 +104,14 @@ class ForecastRecord:
 
 def least_requests(promised_ratio: float) -> int:
     """Of which all must have been in time to say that the promise is kept."""
-    return math.ceil(_Z * _Z * promised_ratio / (1.0 - promised_ratio))
+    return math.ceil(2 * _Z * _Z * promised_ratio / (1.0 - promised_ratio))
 
 
-def _by_chance(share: float, requests: int) -> tuple[float, float]:
-    """Wilson's interval."""
-    if not requests:
+def _by_chance(share: float, predicted_of: int) -> tuple[float, float]:
+    """Wilson's interval; what will be measured differs by chance as well, so of half the requests."""
+    if not predicted_of:
         return 0.0, 1.0
+    requests = predicted_of / 2
     z2 = _Z * _Z
     middle = (share + z2 / (2 * requests)) / (1 + z2 / requests)
     half = _Z / (1 + z2 / requests) * math.sqrt(share * (1 - share) / requests + z2 / (4 * requests**2))

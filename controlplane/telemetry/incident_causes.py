@@ -103,17 +103,27 @@ def _queued(tenant: str, ratio: float | None, ahead: Ahead | None, in_flight_ahe
         ratio=ratio,
         text=f"queued behind {ahead.tenant}: {seen}",
         behind=ahead.tenant,
-        command=f"pdmuxd limit set {ahead.tenant} concurrency={least}:wait",
+        command=_limit(ahead.tenant, least),
         concurrency=least,
     )
 
 
+def limited_to(explained: Explained, concurrency: int) -> Explained:
+    """With a command that limits to so many."""
+    command = _limit(explained.behind or "", concurrency)
+    return replace(explained, command=command, concurrency=concurrency)
+
+
+def _limit(tenant: str, concurrency: int) -> str:
+    return f"pdmuxd limit set {tenant} concurrency={concurrency}:wait"
+
+
 def steady(before: Explained | None, found: Explained) -> Explained:
-    """`found` with the command of `before`, unless that is another or off by more than half: one that changes
-    with each request in flight can neither be predicted nor typed."""
+    """`found` with the command of `before`, unless that limits another, or to over twice as many: one that
+    changes with each request in flight can neither be predicted nor typed."""
     if before is None or before.concurrency is None or found.concurrency is None:
         return found
-    is_near = found.concurrency <= 2 * before.concurrency and before.concurrency <= 2 * found.concurrency
-    if before.behind != found.behind or not is_near:
+    # One that is far less was found to be needed.
+    if before.behind != found.behind or before.concurrency > 2 * found.concurrency:
         return found
     return replace(found, command=before.command, concurrency=before.concurrency)

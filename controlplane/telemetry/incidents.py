@@ -10,13 +10,13 @@ from __future__ import annotations
 
 from collections import Counter, OrderedDict, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from pdmuxd.controlplane.events.messages import IncidentEvent, IncidentTarget, instant
 from pdmuxd.controlplane.milliseconds import to_ms
 from pdmuxd.controlplane.telemetry.counts import CountWindow
-from pdmuxd.controlplane.telemetry.incident_causes import Explained, explain, steady
+from pdmuxd.controlplane.telemetry.incident_causes import Explained, explain, limited_to, steady
 from pdmuxd.controlplane.telemetry.prompt_work import PromptWork
 from pdmuxd.controlplane.telemetry.slo_violations import Cause
 from pdmuxd.controlplane.telemetry.waiting import NOTHING_OPEN, OpenCounts
@@ -67,6 +67,8 @@ class Predicted:
     """What a limit is predicted to do, or why that cannot be told; one of both."""
 
     of: Limiting
+    concurrency: int | None = None
+    """Less than the command says, where that would not do."""
     text: str | None = None
     why_not: str | None = None
 
@@ -263,6 +265,10 @@ class Incidents:
         incident = self._incident(predicted.of.tenant)
         if incident is not None and _limiting(predicted.of.tenant, incident) == predicted.of:
             incident.predicted = predicted
+            if predicted.concurrency is not None and incident.explained is not None:
+                incident.explained = limited_to(incident.explained, predicted.concurrency)
+                of = replace(predicted.of, concurrency=predicted.concurrency)
+                incident.predicted = replace(predicted, of=of)
 
     def restore(self, past: Iterable[IncidentEvent], now_s: float) -> None:
         """Know those that were over lately, before the daemon started."""

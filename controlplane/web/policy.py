@@ -224,14 +224,17 @@ def _effects(effects: list[EffectOut]) -> Table:
     rows = []
     for one in effects:
         after = {} if one.after is None else {each.tenant: each for each in one.after.tenants}
+        replayed = {} if one.replay is None else {each.tenant: each for each in one.replay.tenants}
         for before in one.before.tenants:
-            then = after.get(before.tenant)
+            then, alone = after.get(before.tenant), replayed.get(before.tenant)
             rows.append(
                 (
                     one.at,
                     one.text,
                     one.state.replace("_", " "),
                     before.tenant,
+                    _per_s(before.requests, one.before.length_ms),
+                    then and one.after and _per_s(then.requests, one.after.length_ms),
                     before.ttft_attainment_ratio,
                     then and then.ttft_attainment_ratio,
                     before.ttft_p99_ms,
@@ -240,17 +243,23 @@ def _effects(effects: list[EffectOut]) -> Table:
                     then and then.tbt_attainment_ratio,
                     before.tbt_p99_ms,
                     then and then.tbt_p99_ms,
+                    alone and alone.ttft_before_ratio,
+                    alone and alone.ttft_after_ratio,
+                    alone and alone.tbt_before_ratio,
+                    alone and alone.tbt_after_ratio,
                 )
             )
     return Table(
         name="effects",
         title="What changes did",
-        note="the minute before, and up to five since",
+        note="the minute before, and up to five since; replayed: the requests since, without and with it",
         columns=(
             when("at", "When"),
             long("text", "Change"),
             Column("state", "State"),
             Column("tenant", "Tenant"),
+            rate("requests_per_s_before", "Requests per s, before"),
+            rate("requests_per_s_after", "after"),
             share("ttft_attainment_ratio_before", "TTFT in time, before"),
             share("ttft_attainment_ratio_after", "after"),
             ms("ttft_p99_ms_before", "TTFT p99, ms, before"),
@@ -259,10 +268,18 @@ def _effects(effects: list[EffectOut]) -> Table:
             share("tbt_attainment_ratio_after", "after"),
             ms("tbt_p99_ms_before", "TBT p99, ms, before"),
             ms("tbt_p99_ms_after", "after"),
+            share("replayed_ttft_ratio_before", "TTFT replayed, without"),
+            share("replayed_ttft_ratio_after", "with"),
+            share("replayed_tbt_ratio_before", "TBT replayed, without"),
+            share("replayed_tbt_ratio_after", "with"),
         ),
         rows=rows,
         empty="Nothing was changed under traffic that the daemon knows of since it started.",
     )
+
+
+def _per_s(count_of: int, length_ms: float) -> float | None:
+    return 1000.0 * count_of / length_ms if length_ms else None
 
 
 def _fallback(learned: FallbackOut | None) -> Table:

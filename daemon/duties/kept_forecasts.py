@@ -12,6 +12,7 @@ from pathlib import Path
 
 import structlog
 
+from pdmuxd.controlplane.outlook.edit_replay import replayed
 from pdmuxd.controlplane.outlook.limit_forecast import predicted
 from pdmuxd.controlplane.outlook.slo_preview import held_shares
 from pdmuxd.controlplane.outlook.what_if import Predictors
@@ -74,10 +75,14 @@ class ForecastKeeper:
             await self.forecast()
 
     async def forecast_limits(self) -> None:
-        """Tell of open incidents what the limit that would help is predicted to do, until cancelled."""
+        """Tell of open incidents what the limit that would help is predicted to do, and of the last changes
+        what they did to the requests since, until cancelled."""
         incidents = self._telemetry.incidents
         while True:
             await asyncio.sleep(LIMITS_EVERY_S)
+            for edit in self._telemetry.effects.to_replay():
+                replay = await asyncio.to_thread(replayed, edit, self._telemetry, self._predictors)
+                self._telemetry.effects.replayed(edit, replay)
             for one in incidents.limiting()[:MOST_LIMITS]:
                 incidents.predict(await asyncio.to_thread(predicted, one, self._telemetry, self._predictors))
 

@@ -92,8 +92,10 @@ class Metrics:
         self._reused = counter("pdmuxd_reused_tokens_total", registry)
         self._output = counter("pdmuxd_output_tokens_total", registry)
         self._cost = counter("pdmuxd_cost_total", registry)
-        self._gap_histograms = GapHistograms()
+        self._gap_histograms = GapHistograms("pdmuxd_tbt_seconds")
+        self._delivered_gap_histograms = GapHistograms("pdmuxd_delivered_tbt_seconds")
         registry.register(self._gap_histograms)
+        registry.register(self._delivered_gap_histograms)
 
         self._trace_spans = counter("pdmuxd_trace_spans_total", registry)
         self._decisions = counter("pdmuxd_decisions_total", registry)
@@ -105,6 +107,7 @@ class Metrics:
         """Only `names` may be labels; the series of tenants that are gone are dropped."""
         for gone in self.tenants.use(names):
             self._gap_histograms.forget(gone)
+            self._delivered_gap_histograms.forget(gone)
             self._known_outcomes.discard(gone)
             for metric in self._of_tenants():
                 metric.remove_by_labels({"tenant": gone})
@@ -202,6 +205,7 @@ class Metrics:
             length = length_class(judged.record.new_tokens)
             self._by_length_all.labels(tenant, length).inc()
             self._by_length_met.labels(tenant, length).inc(not judged.ttft_missed)
+        self._delivered_gap_histograms.add(tenant, judged.gap_counts)
         self._delivered_gaps.labels(tenant).inc(judged.gaps)
         self._delivered_gaps_met.labels(tenant).inc(judged.gaps - judged.gaps_missed)
 

@@ -104,6 +104,7 @@ GROUPS: dict[str, tuple[Definition, ...]] = {
         ),
         _counter("gateway_abort_errors", "Aborts that the engine did not confirm."),
         _histogram("delivered_ttft_seconds", "Arrival here to the first token written.", TTFT_BUCKETS_S, *T),
+        _histogram("delivered_tbt_seconds", "Gaps between tokens as written to clients.", GAP_BUCKETS_S, *T),
         _counter("delivered_ttft_met", "Requests whose first token was written in time.", *T),
         _counter("delivered_ttft_requests", "With a first token, or late without one.", *T),
         _counter(

@@ -1,4 +1,4 @@
-"""Gaps between tokens by tenant: the engine's counts of each request, added up as they come."""
+"""Gaps between tokens by tenant: the counts of each request, as made or as written, added up as they come."""
 
 from __future__ import annotations
 
@@ -25,7 +25,8 @@ class GapHistograms(Collector):
     Fed in one thread; `collect` may be called in another.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, name: str) -> None:
+        self._name = name
         self._counts: dict[str, array[int]] = {}
         self._sums_s: dict[str, float] = {}
 
@@ -48,7 +49,7 @@ class GapHistograms(Collector):
 
     def collect(self) -> Iterator[Metric]:
         """prometheus_client's call."""
-        family = histogram_family("pdmuxd_tbt_seconds")
+        family = histogram_family(self._name)
         for tenant, slots in tuple(self._counts.items()):
             family.add_metric(
                 (tenant,), list(zip(_BOUNDS, accumulate(slots), strict=True)), self._sums_s.get(tenant, 0.0)

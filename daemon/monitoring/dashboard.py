@@ -23,8 +23,13 @@ COLOURS = {
 _SOURCE = {"type": "prometheus", "uid": "${datasource}"}
 
 
-def dashboard() -> dict[str, Any]:
-    """The document that Grafana imports, or finds by provisioning."""
+_TENANT_PAGE = "http://${__data.fields.instance}/ui/tenants/${__value.raw}"
+"""The admin address that Prometheus scrapes serves the pages, too."""
+
+
+def dashboard(runbook_url: str | None = None) -> dict[str, Any]:
+    """The document that Grafana imports, or finds by provisioning; with a link to the page of alerts."""
+    links = [] if runbook_url is None else [_link("When an alert fires", runbook_url)]
     return {
         "uid": "pdmuxd",
         "title": "pdmuxd",
@@ -35,6 +40,7 @@ def dashboard() -> dict[str, Any]:
         "refresh": "10s",
         "time": {"from": "now-30m", "to": "now"},
         "timezone": "browser",
+        "links": links,
         "templating": {"list": list(_variables())},
         "annotations": {
             "list": [
@@ -50,6 +56,10 @@ def dashboard() -> dict[str, Any]:
         },
         "panels": list(_panels()),
     }
+
+
+def _link(title: str, url: str) -> dict[str, Any]:
+    return {"type": "link", "title": title, "url": url, "icon": "doc", "targetBlank": True}
 
 
 def _variables() -> Iterator[dict[str, Any]]:
@@ -118,7 +128,22 @@ def _table(panel: Panel, number: int, grid: dict[str, int]) -> dict[str, Any]:
         "description": panel.text,
         "datasource": _SOURCE,
         "gridPos": grid,
-        "fieldConfig": {"defaults": {"noValue": "Every promise is kept."}, "overrides": []},
+        "fieldConfig": {
+            "defaults": {"noValue": "Every promise is kept."},
+            "overrides": [
+                {
+                    "matcher": {"id": "byName", "options": "tenant"},
+                    "properties": [
+                        {
+                            "id": "links",
+                            "value": [
+                                {"title": "Its page on ${__data.fields.instance}", "url": _TENANT_PAGE}
+                            ],
+                        }
+                    ],
+                }
+            ],
+        },
         "options": {"showHeader": True},
         "targets": [
             {

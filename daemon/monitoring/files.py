@@ -36,7 +36,7 @@ def write(folder: Path, *, targets: tuple[str, ...], runbook_url: str | None = N
         "compose.yml": _asset("compose.yml"),
         "grafana/provisioning/datasources/prometheus.yml": _asset("datasource.yml"),
         "grafana/provisioning/dashboards/pdmuxd.yml": _asset("provider.yml"),
-        "grafana/dashboards/pdmuxd.json": json.dumps(dashboard(), indent=1) + "\n",
+        "grafana/dashboards/pdmuxd.json": json.dumps(dashboard(runbook_url), indent=1) + "\n",
     }
     written = []
     try:

@@ -27,6 +27,7 @@ from pdmuxd.controlplane.history.reading import Judged
 from pdmuxd.controlplane.history.recorder import Series
 from pdmuxd.controlplane.services.control_plane import ControlPlane
 from pdmuxd.controlplane.telemetry.attainment import DAY_S, HOUR_S, MONTH_S
+from pdmuxd.controlplane.telemetry.incidents import MOST_OPEN, MOST_OVER
 from pdmuxd.controlplane.tenants.api_keys import ApiKeyRow
 from pdmuxd.controlplane.tenants.credentials import digest
 from pdmuxd.controlplane.tenants.slo_revisions import SloRevisionRow
@@ -133,6 +134,23 @@ class FullNode:
         for number in range(1, 50):
             self.parts.bus.publish(step(step=number))
 
+    def suffer(self, *, tenants: int) -> None:
+        """As many incidents as are named are open, and as many over as are kept; of the last tenants."""
+        telemetry, last = self.parts.telemetry, tenants
+        incidents = telemetry.incidents
+        while len(incidents.over()) < MOST_OVER or len(incidents.causes()) < MOST_OPEN:
+            numbers = range(last - MOST_OPEN + 1, last + 1)
+            last -= MOST_OPEN
+            for number in numbers:
+                for miss in range(4):
+                    name = f"late-{number}-{miss}"
+                    self.finish(name_of(number), name, ttft_s=9.0, queue_s=8.0)
+            while len(incidents.causes()) < MOST_OPEN:
+                telemetry.tick()
+            if len(incidents.over()) < MOST_OVER:
+                for number in numbers:
+                    incidents.drop(name_of(number), telemetry.clock())
+
     def begin(self, tenant: str, request_id: str) -> None:
         """A request comes and streams."""
         telemetry = self.parts.telemetry
@@ -142,12 +160,12 @@ class FullNode:
         telemetry.on_sent(request_id)
         telemetry.on_first_byte(request_id)
 
-    def finish(self, tenant: str, request_id: str) -> None:
-        """A request has come and gone, and met its targets."""
+    def finish(self, tenant: str, request_id: str, **fields: float) -> None:
+        """A request has come and gone, and met its targets unless `fields` of its record say else."""
         telemetry = self.parts.telemetry
         telemetry.on_begin(request_id, tenant=tenant, path="/v1/completions")
         telemetry.on_read(request_id, is_streamed=True, body_bytes=400, read_s=0.0)
-        self.parts.bus.publish(request_record(request_id=request_id, tenant=tenant))
+        self.parts.bus.publish(request_record(request_id=request_id, tenant=tenant, **fields))
         telemetry.on_answered(request_id, status=200)
 
     async def call(
@@ -267,6 +285,7 @@ async def full_node(
         )
         node = FullNode(parts, control_plane)
         node.load(tenants=tenants, streams=streams)
+        node.suffer(tenants=tenants)
         async with contextlib.AsyncExitStack() as stack:
             follow_directory(stack, control_plane, parts.bus)
             yield node

@@ -361,6 +361,20 @@ def effect(**changes: Any) -> Json:
         "mixed": False,
         "before": {"length_ms": 60_000.0, "sms": sms(100.0, 0.62), "tenants": [*before, quiet]},
         "after": {"length_ms": 240_000.0, "sms": sms(84.0, 0.7), "tenants": [*after, quiet]},
+        "replay": {
+            "requests": 480,
+            "why_not": None,
+            "tenants": [
+                {
+                    "tenant": "chat",
+                    "requests": 240,
+                    "ttft_before_ratio": 0.995,
+                    "ttft_after_ratio": 0.994,
+                    "tbt_before_ratio": 0.942,
+                    "tbt_after_ratio": 0.998,
+                }
+            ],
+        },
     } | changes
 
 

@@ -274,3 +274,4 @@ async def test_the_newest_edit_stays_in_sight_when_it_is_too_early_to_compare(co
         terminal.app.screen.poll()
         await terminal.until_shown("99.4% → 95.1%")
         assert "Edits of the targets" not in terminal.text
+        assert "4.0 → 1.0/s; on the same requests TTFT 99.5% → 99.4%, TBT 94.2% → 99.8%" in terminal.text

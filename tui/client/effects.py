@@ -46,6 +46,29 @@ class Measured(_Answer, frozen=True, kw_only=True):
         return next((one for one in self.tenants if one.tenant == tenant), Standing(tenant=tenant))
 
 
+class ReplayedTenant(_Answer, frozen=True, kw_only=True):
+    """One tenant's requests since the change, forecast with what was in force, and with what is."""
+
+    tenant: str
+    requests: int = 0
+    ttft_before_ratio: float | None = None
+    ttft_after_ratio: float | None = None
+    tbt_before_ratio: float | None = None
+    tbt_after_ratio: float | None = None
+
+
+class Replay(_Answer, frozen=True, kw_only=True):
+    """The same requests under both settings, or why not."""
+
+    requests: int = 0
+    why_not: str | None = None
+    tenants: tuple[ReplayedTenant, ...] = ()
+
+    def of(self, tenant: str) -> ReplayedTenant | None:
+        """What is forecast of one tenant."""
+        return next((one for one in self.tenants if one.tenant == tenant), None)
+
+
 class Effect(_Answer, frozen=True, kw_only=True):
     """One change."""
 
@@ -57,6 +80,7 @@ class Effect(_Answer, frozen=True, kw_only=True):
     mixed: bool = False
     before: Measured = Measured()
     after: Measured | None = None
+    replay: Replay | None = None
 
 
 class Effects(_Answer, frozen=True, kw_only=True):

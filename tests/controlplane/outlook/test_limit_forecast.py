@@ -46,16 +46,20 @@ def test_a_limit_on_who_floods_is_predicted_to_help() -> None:
     assert told.text == "chat: 87.5% to 100.0% of TTFT in time"
 
 
-def test_a_limit_that_lets_all_in_changes_nothing() -> None:
+def test_a_limit_that_lets_all_in_is_halved_until_it_keeps_the_promise() -> None:
     known = flooded(seconds=40, docs=30, chat_ttft_s=0.4)
     told = predicted(replace(OF, concurrency=1000), known, predicting)
-    assert told.text == "chat: 87.5% to 87.5% of TTFT in time"
+    assert told.text == "chat: 87.5% to 100.0% of TTFT in time"
+    assert told.concurrency is not None
+    assert told.concurrency < 30
+    again = predicted(replace(OF, concurrency=told.concurrency), known, predicting)
+    assert again.concurrency == told.concurrency
 
 
 @pytest.mark.parametrize(
     ("seconds", "chat_ttft_s", "why"),
     [
-        (40, 4.9, "the forecast does not see what happens: 87.5% of TTFT in time, measured 0.0%"),
+        (40, 4.9, "the forecast does not see what happens: 87.5% of TTFT in time, the engine made 0.0%"),
         (ENOUGH - 1, 0.4, f"chat has sent {ENOUGH - 1} requests since it began"),
     ],
 )

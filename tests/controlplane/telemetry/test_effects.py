@@ -5,8 +5,19 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from telemetry_feeds import HELLO, HandClock, directory, heartbeat, request_record, step, telemetry
+from telemetry_feeds import (
+    HELLO,
+    HandClock,
+    directory,
+    heartbeat,
+    predicting,
+    request_record,
+    step,
+    telemetry,
+)
 
+from pdmuxd.controlplane.node.engine_status import NO_ENGINE
+from pdmuxd.controlplane.outlook.edit_replay import replayed
 from pdmuxd.controlplane.telemetry.telemetry import Telemetry
 
 
@@ -175,3 +186,47 @@ def test_requests_that_still_wait_are_counted_late_when_they_are(known: Telemetr
     (effect,) = known.effects.all()
     assert effect.after is not None
     assert effect.after.tenants["chat"].ttft.missed == 1
+
+
+def test_a_change_is_replayed_under_both_targets_while_it_is_measured(
+    known: Telemetry, clock: HandClock
+) -> None:
+    known.status = lambda: replace(NO_ENGINE, state="serving", hello=HELLO)
+    serve(known, clock, 60)
+    strict = replace(directory(2, chat=0.04, batch=0.2).tenants["batch"].slo, ttft_fixed_s=0.01)
+    strict = replace(strict, ttft_per_1k_new_tokens_s=0.001)
+    snapshot = directory(2, chat=0.04, batch=0.2)
+    batch = replace(snapshot.tenants["batch"], slo=strict)
+    known.on_directory(replace(snapshot, tenants={**snapshot.tenants, "batch": batch}))
+    serve(known, clock, 59)
+    assert known.effects.to_replay() == []
+    serve(known, clock, 2)
+    (effect,) = known.effects.to_replay()
+    assert known.effects.to_replay() == [], "it was just given out"
+    known.effects.replayed(effect, replayed(effect, known, predicting))
+    found = known.effects.all()[0].replay
+    assert found is not None
+    assert found.why_not is None
+    assert found.tenants["batch"].requests == 60
+    assert found.tenants["batch"].ttft_before == 1.0
+    assert found.tenants["batch"].ttft_after == 0.0
+    assert found.tenants["chat"].ttft_before == found.tenants["chat"].ttft_after == 1.0
+
+
+def test_what_cannot_be_replayed_says_why(known: Telemetry, clock: HandClock) -> None:
+    serve(known, clock, 60)
+    known.on_message(heartbeat(uptime_s=2.0, policy="chunked:512"))
+    serve(known, clock, 62)
+    (effect,) = known.effects.to_replay()
+    assert effect.was == "chunked:512"
+    assert replayed(effect, known, predicting).why_not == (
+        "no engine has introduced itself yet, so there is nothing to predict with"
+    )
+    known.status = lambda: replace(NO_ENGINE, state="serving", hello=HELLO)
+    assert replayed(effect, known, predicting).why_not is None
+    other = replace(effect, was="gone:policy")
+    assert str(replayed(other, known, predicting).why_not).startswith(
+        "the policy gone:policy cannot be asked"
+    )
+    profile = replace(effect, was=None)
+    assert "only changes of one tenant's targets" in str(replayed(profile, known, predicting).why_not)

@@ -13,10 +13,14 @@ from telemetry_feeds import (
     telemetry,
 )
 
+from pdmuxd.controlplane.outlook.corrected import corrected
+from pdmuxd.controlplane.outlook.queue_forecast import Forecast, TenantForecast
 from pdmuxd.controlplane.outlook.slo_preview import Previews, held_shares
-from pdmuxd.controlplane.telemetry.delivery_delays import NO_DELAY, DeliveryDelays, delay_of
+from pdmuxd.controlplane.telemetry.delivery_delays import NO_DELAY, DeliveryDelays, Got, delay_of
 from pdmuxd.controlplane.telemetry.forecast_record import ENOUGH, HORIZON_S, ForecastRecord, least_requests
 from pdmuxd.controlplane.telemetry.judged import Delivered, judge
+from pdmuxd.controlplane.telemetry.recent import EndedRequest
+from pdmuxd.engine.core.slo import Slo
 from pdmuxd.engine.link.durations import bucket_of
 
 
@@ -67,12 +71,12 @@ def test_a_host_that_delivers_late_is_in_the_forecast() -> None:
 def test_a_band_is_as_wide_as_few_requests_and_past_errors_make_it() -> None:
     record = ForecastRecord()
     few, many = record.band("tbt", 1.0, 20), record.band("tbt", 1.0, 2000)
-    assert few.low < 0.93 < 0.999 < many.low <= many.high == 1.0
+    assert few.low < 0.93 < 0.997 < many.low <= many.high == 1.0
     for number in range(ENOUGH):
         record.note({"chat": (None, 1.0)}, START_S + number)
         record.settle(lambda _: (0.5, 0.9), START_S + number + HORIZON_S)
     assert record.band("tbt", 1.0, 2000).low == pytest.approx(0.9)
-    assert record.band("ttft", 1.0, 2000).low > 0.999, "TTFT was not predicted, so nothing is known of it"
+    assert record.band("ttft", 1.0, 2000).low > 0.997, "TTFT was not predicted, so nothing is known of it"
     assert [one.error for one in record.checked()] == pytest.approx([-0.1] * ENOUGH)
     other = ForecastRecord()
     other.restore(record.checked())
@@ -88,7 +92,7 @@ def test_a_forecast_is_dropped_when_something_is_changed_before_its_time() -> No
     assert record.checked() == []
 
 
-@pytest.mark.parametrize(("promised", "least"), [(0.5, 2), (0.95, 32), (0.99, 163), (0.999, 1641)])
+@pytest.mark.parametrize(("promised", "least"), [(0.5, 6), (0.95, 103), (0.99, 536), (0.999, 5407)])
 def test_a_stricter_promise_needs_more_requests(promised: float, least: int) -> None:
     assert least_requests(promised) == least
     assert ForecastRecord().band("ttft", 1.0, least).low >= promised - 1e-9
@@ -102,3 +106,37 @@ def test_what_is_measured_is_what_attainment_tells() -> None:
         known.on_request(request_record(request_id=f"r{number}", ttft_s=9.0 if number else 0.1))
     assert known.lately("chat") == (0.25, 1.0)
     assert known.lately("nobody") == (None, None)
+
+
+def test_what_clients_got_sets_the_forecast_right() -> None:
+    """The forecast of what is says 80% and clients got 60%: 20 points are taken from what is asked about."""
+    slo = Slo(ttft_fixed_s=0.5, ttft_per_1k_new_tokens_s=0.001, tbt_s=0.04, attainment_ratio=0.9)
+    got = Got(firsts=((0.2, 100),) * 60 + ((0.9, 100),) * 40, gaps=())
+
+    def made(ttft: float) -> Forecast:
+        tenant = TenantForecast(
+            requests=100, ttft_p50_s=0.4, ttft_p99_s=1.0, ttft_attainment_ratio=ttft, tbt_attainment_ratio=1.0
+        )
+        return Forecast(tenants={"chat": tenant}, prefill_s=1.0, time_s=10.0, requests=100, binding={})
+
+    def told(waiting: list[EndedRequest]) -> TenantForecast:
+        return corrected(made(0.9), made(0.8), {"chat": slo}, {"chat": got}, waiting).tenants["chat"]
+
+    assert told([]).ttft_attainment_ratio == pytest.approx(0.7)
+    assert told([]).tbt_attainment_ratio == 1.0, "no gap was delivered, so the forecast is all that is known"
+    assert told([]).ttft_p50_s == pytest.approx(0.2)
+    late = EndedRequest(
+        tenant="chat",
+        arrived_s=0.0,
+        ended_s=9.0,
+        new_tokens=100,
+        reused_tokens=0,
+        output_tokens=0,
+        ttft_s=None,
+        ttft_met=False,
+        gaps=0,
+        gaps_met=0,
+    )
+    assert told([late] * 20).ttft_attainment_ratio == pytest.approx(0.6)
+    alone = corrected(made(0.9), made(0.8), {"chat": slo}, {}, []).tenants["chat"]
+    assert alone.ttft_attainment_ratio == 0.9

@@ -149,12 +149,19 @@ def test_what_waits_late_keeps_it_open_and_names_who_is_before_it() -> None:
     assert same is not None
     assert (same.command, same.predicted) == (found.command, "chat: 60.0% to 99.0% of TTFT in time")
     assert same.not_predicted is None
-    in_flight["docs"] = 200
+    in_flight["docs"] = 20
     look(incidents, now_s + 2, waiting=waiting)
     incidents.predict(Predicted(of=of, text="of another limit"))
     other = incidents.of("chat", now_s + 2)
     assert other is not None
-    assert (other.command, other.predicted) == ("pdmuxd limit set docs concurrency=100:wait", None)
+    assert (other.command, other.predicted) == ("pdmuxd limit set docs concurrency=10:wait", None)
+    (of,) = incidents.limiting()
+    incidents.predict(Predicted(of=of, concurrency=2, text="less is needed"))
+    in_flight["docs"] = 200
+    look(incidents, now_s + 2, waiting=waiting)
+    less = incidents.of("chat", now_s + 2)
+    assert less is not None
+    assert (less.command, less.predicted) == ("pdmuxd limit set docs concurrency=2:wait", "less is needed")
     assert look(incidents, now_s + 100, waiting=waiting) is None
     assert incidents.open(now_s + 100)[0].last_missed_at.timestamp() == now_s + 100
     over = look(incidents, now_s + 101)

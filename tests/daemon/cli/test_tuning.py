@@ -89,9 +89,9 @@ def test_the_first_is_proposed_that_is_predicted_to_be_kept_by_all() -> None:
 
 
 def test_too_little_traffic_is_refused() -> None:
-    own = {"tenant": "chat", "requests": 162}
-    with pytest.raises(typer.BadParameter, match="162 requests of chat are too few"):
+    own = {"tenant": "chat", "requests": 535}
+    with pytest.raises(typer.BadParameter, match="535 requests of chat are too few"):
         require_traffic("chat", {"outcomes": [{"tenants": [own]}]}, 0.99)
-    require_traffic("chat", {"outcomes": [{"tenants": [own | {"requests": 163}]}]}, 0.99)
+    require_traffic("chat", {"outcomes": [{"tenants": [own | {"requests": 536}]}]}, 0.99)
     with pytest.raises(typer.BadParameter, match="0 requests"):
         require_traffic("chat", {"outcomes": [{"tenants": []}]}, 0.5)

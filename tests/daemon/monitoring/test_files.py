@@ -115,6 +115,25 @@ def test_alerts_have_an_absolute_runbook_when_its_page_is_named(tmp_path, capsys
         assert "--runbook-url is" in capsys.readouterr().err
 
 
+def test_the_dashboard_leads_to_a_tenants_page_and_to_the_page_of_alerts():
+    """The page is on the node that tells of the tenant; a page of alerts has to be published somewhere."""
+    table = next(panel for panel in dashboard()["panels"] if panel["type"] == "table")
+    (link,) = table["fieldConfig"]["overrides"][0]["properties"][0]["value"]
+    assert link["url"] == "http://${__data.fields.instance}/ui/tenants/${__value.raw}"
+    assert "instance" not in table["transformations"][0]["options"]["excludeByName"]
+    assert dashboard()["links"] == []
+    (runbook,) = dashboard("https://docs.example.com/alerts.html")["links"]
+    assert runbook["url"] == "https://docs.example.com/alerts.html"
+
+
+@pytest.mark.parametrize("title", ["TTFT", "Gaps between tokens"])
+def test_percentiles_are_of_what_clients_got_with_their_target(title):
+    panel = next(panel for panel in dashboard()["panels"] if panel["title"] == title)
+    *percentiles, target = panel["targets"]
+    assert all("pdmuxd_delivered_" in one["expr"] for one in percentiles)
+    assert target["legendFormat"] == "{{tenant}} target"
+
+
 def test_who_is_hurt_is_a_table_on_top():
     row, table, *others = dashboard()["panels"]
     assert (row["title"], table["type"], table["gridPos"]["w"]) == ("Who is hurt", "table", 24)

@@ -359,6 +359,15 @@ class EffectOut(TypedDict):
     mixed: bool
     before: EffectMeasuredOut
     after: EffectMeasuredOut | None
+    replay: EffectReplayOut | None
+
+
+class EffectReplayOut(TypedDict):
+    """What the change did, apart from the load: the requests since, forecast under both settings."""
+
+    requests: int
+    why_not: str | None
+    tenants: list[ReplayedTenantOut]
 
 
 class EffectsOut(TypedDict):
@@ -1083,6 +1092,17 @@ class ReplayOut(TypedDict):
     progress_ratio: float
     reason: str | None
     outcomes: list[OutcomeOut]
+
+
+class ReplayedTenantOut(TypedDict):
+    """Shares in time that one tenant's requests since the change are forecast to get."""
+
+    tenant: str
+    requests: int
+    ttft_before_ratio: float | None
+    ttft_after_ratio: float | None
+    tbt_before_ratio: float | None
+    tbt_after_ratio: float | None
 
 
 class RequestDecisions(TypedDict):

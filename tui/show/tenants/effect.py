@@ -50,6 +50,7 @@ def effect(name: str, view: View, width: int, height: int) -> list[Line]:
     note = f"{age} ago: minute before → {since}" + (" since" if last.state == "measuring" else " after it")
     lines = [heading(view, f"What it did: {what}", width, note)]
     lines.append(_sms(last.before.sms, after.sms, is_mixed=last.mixed))
+    lines.append(_replayed(name, last, after))
     lines.append(row([Cell(column.heading, Role.DIM) for column in COLUMNS], COLUMNS, width))
     lines.append(row(_cells(last.before.of(name), after.of(name), view), COLUMNS, width))
     others = _moved(name, last.before, after)
@@ -64,6 +65,25 @@ def _why_not(last: Effect, age: str) -> str:
     if last.state == "overtaken":
         return "not compared: another change, or an engine's start, came within a minute"
     return f"too early to compare: {age} since, a minute is needed"
+
+
+def _replayed(name: str, last: Effect, after: Measured) -> Line:
+    """The load, which may have done what looks like the change's work; then the change's work alone."""
+    rates = [
+        formats.rate(1000 * one.of(name).requests / one.length_ms)
+        for one in (last.before, after)
+        if one.length_ms
+    ]
+    load, replay = f"{ARROW.join(rates)}/s", last.replay
+    if replay is None:
+        return line(("load    ", Role.DIM), load)
+    own = replay.of(name)
+    if own is None:
+        why = replay.why_not or "no request of it"
+        return line(("load    ", Role.DIM), load, (f"; not replayed: {why}", Role.DIM))
+    ttft = _change(own.ttft_before_ratio, own.ttft_after_ratio, 1)
+    tbt = _change(own.tbt_before_ratio, own.tbt_after_ratio, 1)
+    return line(("load    ", Role.DIM), f"{load}; on the same requests TTFT {ttft}, TBT {tbt}")
 
 
 def _sms(before: SmUse, after: SmUse, *, is_mixed: bool) -> Line:
