@@ -65,8 +65,7 @@ def incident_routes(telemetry: Telemetry, history: History, store: IncidentStore
         incident_id: Annotated[str, Path(max_length=100, description="As the list tells it.")],
     ) -> IncidentEvent:
         """Show one incident, as it is now or as it ended."""
-        now = [*telemetry.incidents.open(telemetry.clock()), *telemetry.incidents.over()]
-        found = next((one for one in now if one.incident_id == incident_id), None)
+        found = telemetry.incidents.find(incident_id, telemetry.clock())
         if found is None and "\0" not in incident_id:
             found = await history.past_incidents(partial(store.find, incident_id))
         if found is None:
@@ -96,10 +95,10 @@ async def listed(
     if before is None and state != "over":
         now = [
             one
-            for one in telemetry.incidents.open(telemetry.clock())
-            if tenant in (None, one.tenant)
-            and cause in (None, one.cause)
-            and (end is None or one.began_at < end)
+            for one in telemetry.incidents.open(
+                telemetry.clock(), most=limit if end is None else None, tenant=tenant, cause=cause
+            )
+            if end is None or one.began_at < end
         ]
     ask = partial(
         store.list,

@@ -179,7 +179,8 @@ def _served(
 ) -> tuple[list[float], float, float]:
     """Seconds until the first token of each request, for which prefill was busy, and until all was done.
 
-    Who is in time goes first, by deadline, as `auto` does it; other policies keep the order of arrival.
+    Who is in time goes first, by deadline, and overtakes a batch that can wait, as `auto` does it; other
+    policies keep the order of arrival.
     """
     ttft_s, waiting, coming = [math.inf] * len(requests), list[int](), 0
     deadlines_s = [
@@ -213,8 +214,23 @@ def _served(
             batch.append(index)
         del waiting[: len(batch)]
         taken_s = device.prefill_s(free_s, tokens, reused)
-        free_s += taken_s
+        going_s, free_s = free_s, free_s + taken_s
         busy_s += taken_s
+        due_s = min((deadlines_s[each] for each in batch if deadlines_s[each] >= free_s), default=math.inf)
+        while by_deadline and coming < len(requests) and (came_s := requests[coming].arrived_s) < free_s:
+            index, coming = coming, coming + 1
+            if not gate.lets_in(index):
+                continue
+            own_s = device.prefill_s(came_s, requests[index].new_tokens, requests[index].reused_tokens)
+            done_s, later_s = max(came_s, going_s) + own_s, free_s + own_s
+            # It goes ahead if that saves its deadline, and the batch has the time to spare.
+            if done_s <= deadlines_s[index] < later_s <= due_s:
+                going_s, free_s = done_s, later_s
+                busy_s += own_s
+                ttft_s[index] = done_s - came_s
+                gate.begun(index, done_s)
+            else:
+                waiting.append(index)
         for index in batch:
             ttft_s[index] = free_s - requests[index].arrived_s
             gate.begun(index, free_s)

@@ -115,4 +115,5 @@ def _by_chance(share: float, predicted_of: int) -> tuple[float, float]:
     z2 = _Z * _Z
     middle = (share + z2 / (2 * requests)) / (1 + z2 / requests)
     half = _Z / (1 + z2 / requests) * math.sqrt(share * (1 - share) / requests + z2 / (4 * requests**2))
-    return min(share, middle - half), max(share, middle + half)
+    # Shares come in steps of a request: what is a part of one below 1 may well be 1.
+    return min(share, middle - half), max(share, middle + half + 1 / predicted_of)

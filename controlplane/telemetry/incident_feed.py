@@ -50,11 +50,12 @@ class IncidentFeed:
         gap_s = ended_s - (0.0 if delivered is None else delivered.missed_ago_s)
         if judged.gaps:
             incidents.on_ended(tenant, "tbt", judged.gaps)
-            incidents.on_judged(tenant, "tbt", judged=judged.gaps, missed=0, at_s=now_s, now_s=now_s)
+            # What is missed comes first: of a tenant that missed nothing, what was in time is not counted.
             if judged.gaps_missed:
                 incidents.on_judged(
                     tenant, "tbt", judged=0, missed=judged.gaps_missed, at_s=gap_s, now_s=now_s
                 )
+            incidents.on_judged(tenant, "tbt", judged=judged.gaps, missed=0, at_s=now_s, now_s=now_s)
         violations = () if lifecycle is None else lifecycle.violations
         if judged.ttft_missed:
             incidents.on_missed(tenant, _miss(violations, "ttft", first_s, 1))

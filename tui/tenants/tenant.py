@@ -61,12 +61,12 @@ applied."""
     TenantScreen.-tall #met { display: block; height: 8; }
     TenantScreen.-tall #slo-history { height: 5; }
     TenantScreen.-changed #causes { height: 4; }
-    TenantScreen.-changed #effect { display: block; height: 5; }
+    TenantScreen.-changed #effect { display: block; height: 6; }
     TenantScreen.-changed.-short #slo-history { display: none; }
     TenantScreen.-changed.-early #effect { height: 2; }
     TenantScreen.-changed.-early.-short #slo-history { display: block; height: 3; }
     TenantScreen.-changed.-tall #causes { height: 5; }
-    TenantScreen.-changed.-tall #effect { height: 7; }
+    TenantScreen.-changed.-tall #effect { height: 8; }
     TenantScreen.-changed.-early.-tall #effect { height: 2; }
     TenantScreen.-changed.-tall #slo-history { height: 4; }
     """

@@ -27,6 +27,7 @@ from pdmuxd.controlplane.telemetry.silences import Silences
 from pdmuxd.controlplane.telemetry.slo_violations import Cause
 from pdmuxd.controlplane.telemetry.telemetry import TICK_S, TICKS_PER_SECOND, Telemetry
 from pdmuxd.controlplane.telemetry.waiting import OpenCounts
+from pdmuxd.engine.link.durations import bucket_of
 
 NOBODY: Mapping[str, OpenCounts] = {}
 
@@ -367,3 +368,23 @@ def test_causes_are_those_that_the_open_incidents_tell() -> None:
     told = {one.tenant: one.cause for one in incidents.open(START_S)}
     assert incidents.causes() == told
     assert set(told) == {"chat", "docs"}
+
+
+def test_a_tenant_of_which_only_gaps_are_late_has_an_incident(clock: HandClock) -> None:
+    """No first token was late before, so nothing of it was counted."""
+    known = telemetry(clock, chat=0.008)
+    gaps = ((bucket_of(0.02), 19),)
+    for number in range(20):
+        name = f"r{number}"
+        known.on_begin(name, tenant="chat", path="/")
+        known.on_read(name, is_streamed=True, body_bytes=400, read_s=0.0)
+        known.on_first_byte(name)
+        late = {"tbt_target_s": 0.008, "tbt_max_s": 0.02, "tbt_gaps": 19, "tbt_gaps_met": 0}
+        known.on_request(request_record(request_id=name, tbt_counts=gaps, **late))
+        delivered = Delivered(ttft_s=0.1, gaps_missed=19, gap_max_s=0.02, gap_counts=gaps)
+        known.on_answered(name, status=200, delivered=delivered)
+        clock.turn(0.3)
+        known.tick()
+    (one,) = known.incidents.open(clock.now_s)
+    assert [target.target for target in one.targets] == ["tbt"]
+    assert one.targets[0].worst_ratio == 0.0

@@ -1,0 +1,54 @@
+"""The queue of a forecast: who goes ahead of whom."""
+
+from __future__ import annotations
+
+import pytest
+from telemetry_feeds import HELLO, START_S, predicting
+
+from pdmuxd.controlplane.outlook.queue_forecast import Recent, forecast
+from pdmuxd.controlplane.outlook.what_if import Questions
+from pdmuxd.controlplane.telemetry.recent import EndedRequest
+from pdmuxd.engine.core.policies.registry import build_policy
+from pdmuxd.engine.core.slo import Slo
+from pdmuxd.engine.core.types import PrefillShape
+
+
+def _request(tenant: str, at_s: float, new_tokens: int) -> EndedRequest:
+    return EndedRequest(
+        tenant=tenant,
+        arrived_s=START_S + at_s,
+        ended_s=START_S + at_s + 5.0,
+        new_tokens=new_tokens,
+        reused_tokens=0,
+        output_tokens=1,
+        ttft_s=1.0,
+        ttft_met=True,
+        gaps=0,
+        gaps_met=0,
+    )
+
+
+def _slo(fixed_s: float) -> Slo:
+    return Slo(ttft_fixed_s=fixed_s, ttft_per_1k_new_tokens_s=0.001, tbt_s=0.1, attainment_ratio=0.9)
+
+
+@pytest.mark.parametrize(
+    ("policy", "spare_s", "is_in_time"),
+    [("auto", 60.0, True), ("auto", 0.001, False), ("auto:fcfs", 60.0, False)],
+)
+def test_an_urgent_prompt_overtakes_one_that_can_wait(
+    policy: str, spare_s: float, *, is_in_time: bool
+) -> None:
+    """`docs` sends eight long prompts, `chat` a short one in the middle of each, due after 200 ms."""
+    context = predicting().context
+    shape = PrefillShape.of([(15_000, 0)])
+    docs_s = context.latency.prefill_s(shape, HELLO.total_sms) - 0.015 + spare_s
+    requests = [_request("docs", 2.0 * number, 15_000) for number in range(8)]
+    requests += [_request("chat", 2.0 * number + 0.1, 100) for number in range(8)]
+    asked = Questions(build_policy(policy, context), HELLO, "made up")
+    found = forecast(Recent.of(requests, []), {"docs": _slo(docs_s), "chat": _slo(0.2)}, asked).tenants
+    assert found["chat"].ttft_attainment_ratio == float(is_in_time)
+    if is_in_time:
+        assert found["docs"].ttft_attainment_ratio == 1.0
+        loose = forecast(Recent.of(requests, []), {"docs": _slo(docs_s), "chat": _slo(30.0)}, asked).tenants
+        assert (loose["chat"].ttft_p50_s or 0.0) > 0.2, "with time to wait it does"
