@@ -61,7 +61,7 @@ applied."""
     TenantScreen.-tall #met { display: block; height: 8; }
     TenantScreen.-tall #slo-history { height: 5; }
     TenantScreen.-changed #causes { height: 4; }
-    TenantScreen.-changed #effect { display: block; height: 6; }
+    TenantScreen.-changed #effect { display: block; height: 5; }
     TenantScreen.-changed.-short #slo-history { display: none; }
     TenantScreen.-changed.-early #effect { height: 2; }
     TenantScreen.-changed.-early.-short #slo-history { display: block; height: 3; }

@@ -39,7 +39,7 @@ async def preview(call: AdminCalls, **changes: Any) -> Any:
 async def test_each_tenant_is_told_of_when_a_target_is_tried(
     call: AdminCalls, control_plane: ControlPlane
 ) -> None:
-    told = await preview(call, tbt_ms=20)
+    told = await preview(call, tbt_ms=20, attainment_ratio=0.8)
 
     assert (told["verdict"], told["requests"], told["policy"]) == ("feasible", 80, "muxwise"), "ten wait"
     assert [one["tenant"] for one in told["tenants"]] == ["chat", "search"]
@@ -117,7 +117,7 @@ async def test_those_who_wait_count_when_they_have_not_ended(call: AdminCalls, k
 
 async def test_a_lone_request_is_assumed_when_nothing_has_run(call: AdminCalls, known: Telemetry) -> None:
     known.clock.turn(1000.0)  # type: ignore[attr-defined]
-    told = await preview(call, tbt_ms=20)
+    told = await preview(call, tbt_ms=20, attainment_ratio=0.8)
     assert (told["verdict"], told["requests"]) == ("feasible", 0)
     assert told["after"]["loads"][0]["load"]["from"] == "default"
     assert (await call("PUT", SLO, json=SLO_BODY | {"tbt_ms": 1})).status_code == 409

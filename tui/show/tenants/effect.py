@@ -14,6 +14,8 @@ from pdmuxd.tui.state.view import View
 SHOWN_FOR_S = 1800
 LEAST_REQUESTS = 20
 """Of another tenant, before and since: fewer say nothing of whether it moved."""
+LEAST_HEIGHT = 5
+"""In which who lost by the change comes before who has the SMs."""
 MOVED_SHARE = 0.01
 MOVED_P99 = 0.2
 COLUMNS = (
@@ -49,7 +51,8 @@ def effect(name: str, view: View, width: int, height: int) -> list[Line]:
     since = formats.duration(after.length_ms / 1000)
     note = f"{age} ago: minute before → {since}" + (" since" if last.state == "measuring" else " after it")
     lines = [heading(view, f"What it did: {what}", width, note)]
-    lines.append(_sms(last.before.sms, after.sms, is_mixed=last.mixed))
+    if height > LEAST_HEIGHT:
+        lines.append(_sms(last.before.sms, after.sms, is_mixed=last.mixed))
     lines.append(_replayed(name, last, after))
     lines.append(row([Cell(column.heading, Role.DIM) for column in COLUMNS], COLUMNS, width))
     lines.append(row(_cells(last.before.of(name), after.of(name), view), COLUMNS, width))
