@@ -65,8 +65,8 @@ class ReplayedTenantOut(BaseModel):
     requests: int
     ttft_before_ratio: float | None = Field(description="With what was in force before the change.")
     ttft_after_ratio: float | None = Field(description="With what is in force.")
-    tbt_before_ratio: float | None
-    tbt_after_ratio: float | None
+    tbt_before_ratio: float | None = Field(description="Of gaps, without the change.")
+    tbt_after_ratio: float | None = Field(description="Of gaps, with it.")
 
 
 class EffectReplayOut(BaseModel):
