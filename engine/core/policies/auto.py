@@ -31,7 +31,7 @@ from functools import partial
 from pdmuxd.engine.core.batch_size_correction import BatchSizeCorrection
 from pdmuxd.engine.core.latency_margin import LatencyMargin
 from pdmuxd.engine.core.partitions import PartitionTable
-from pdmuxd.engine.core.policies.autobatch import AutoOptions, Batch, How
+from pdmuxd.engine.core.policies.autobatch import AutoOptions, Batch, How, is_by_layers
 from pdmuxd.engine.core.policies.autostate import AutoState, adopted, after_prefill, after_step
 from pdmuxd.engine.core.policies.base import Plan, PlanKind, PolicyContext
 from pdmuxd.engine.core.policies.choice import fused_or_split
@@ -56,7 +56,7 @@ from pdmuxd.engine.core.policies.overtaking import (
     urgent_beside_chunks,
     urgent_beside_layers,
 )
-from pdmuxd.engine.core.policies.slots import SlotUse
+from pdmuxd.engine.core.policies.slots import SlotUse, within_target
 from pdmuxd.engine.core.policies.stalls import stall_room_s
 from pdmuxd.engine.core.policies.tbt_classes import without_those_who_can_wait
 from pdmuxd.engine.core.queueing import (
@@ -75,7 +75,6 @@ from pdmuxd.engine.core.types import (
     Feedback,
     Observation,
     PrefillFeedback,
-    PrefillMode,
     PrefillShape,
     PrefillView,
     Reason,
@@ -113,6 +112,7 @@ class AutoPolicy:
     def decide(self, obs: Observation, state: AutoState) -> tuple[Decision, AutoState]:
         """Go on with the prefill under way, or choose the next one and how to run it."""
         beside: PrefillShape | None = None
+        obs = self._within_target(obs, state)
         while True:
             part, sits_out = self._who_decodes(obs, state, beside)
             queue = self._order(part, state)
@@ -128,6 +128,7 @@ class AutoPolicy:
     def plans(self, obs: Observation, state: AutoState) -> tuple[Plan, ...]:
         """For the prefill that goes on or is next: every split, and the fused steps that meet the target.
         The stages of `decide` up to the choice; nobody overtakes."""
+        obs = self._within_target(obs, state)
         queue = self._order(obs, state)
         return self._plans(obs, state, self._batch(obs, state, queue, may_overtake=False), every=True)
 
@@ -144,6 +145,9 @@ class AutoPolicy:
             obs, self.context, self.table, state.guard, beside=beside, margin_ratio=ratio
         )
 
+    def _within_target(self, obs: Observation, state: AutoState) -> Observation:
+        return obs if state.breaker.is_open else within_target(obs, self.context, self.table, state.guard)
+
     def _has_classes(self, obs: Observation, state: AutoState) -> bool:
         return self.options.classes and bool(obs.decoding) and not state.breaker.is_open
 
@@ -152,7 +156,7 @@ class AutoPolicy:
         nothing."""
         if not self._needs_order(obs, state):
             return UNORDERED
-        if not state.breaker.is_open or _is_by_layers(obs):
+        if not state.breaker.is_open or is_by_layers(obs):
             return self._by_slack(obs, state)
         # Steps take longer than predicted, or predictions would be in use: who is late even by them is late
         # for sure, and is refused where its tenant wants that.
@@ -178,7 +182,7 @@ class AutoPolicy:
     def _needs_order(self, obs: Observation, state: AutoState) -> bool:
         """Whether who is first decides anything: not where all can wait for the rest of the prefill that runs
         by layers."""
-        if not _is_by_layers(obs):
+        if not is_by_layers(obs):
             return bool(obs.waiting) or obs.prefill is not None
         most = obs.limits.max_set_aside if self.options.nesting else 1
         if not self.options.preemption or not obs.waiting:
@@ -192,7 +196,7 @@ class AutoPolicy:
         self, obs: Observation, state: AutoState, queue: OrderedQueue, *, may_overtake: bool = True
     ) -> Batch:
         """Who is prefilled next, or overtakes or joins what is under way."""
-        if _is_by_layers(obs):
+        if is_by_layers(obs):
             return self._beside_layers(obs, state, queue if may_overtake else UNORDERED)
         if state.breaker.is_open:
             return Batch(form_prefill_batch(obs, queue=queue.order), How.FIXED)
@@ -396,9 +400,3 @@ class AutoPolicy:
     def adopt(self, state: AutoState, before: PolicyContext, *, is_refined: bool) -> AutoState:
         """What still holds with this policy's context in place of `before`."""
         return adopted(state, self.split, before, is_refined=is_refined)
-
-
-def _is_by_layers(obs: Observation) -> bool:
-    """Whether a prefill is under way that cannot go on in chunks."""
-    running = obs.prefill
-    return obs.preempted is not None or (running is not None and running.mode is PrefillMode.LAYERWISE)

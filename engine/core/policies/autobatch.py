@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from pdmuxd.engine.core.policies.base import Plan
 from pdmuxd.engine.core.policies.layerwise import Work
-from pdmuxd.engine.core.types import WaitingRequest
+from pdmuxd.engine.core.types import Observation, PrefillMode, WaitingRequest
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,3 +57,9 @@ class Batch(NamedTuple):
     how: How
     work: Work | None = None
     step: Plan | None = None
+
+
+def is_by_layers(obs: Observation) -> bool:
+    """Whether a prefill is under way that cannot go on in chunks."""
+    running = obs.prefill
+    return obs.preempted is not None or (running is not None and running.mode is PrefillMode.LAYERWISE)

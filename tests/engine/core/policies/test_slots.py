@@ -16,8 +16,16 @@ from pdmuxd.engine.core.policies.choice import slots_occupied_s
 from pdmuxd.engine.core.policies.fusedsteps import FusedSteps
 from pdmuxd.engine.core.policies.layerwise import SplitPlans, new_work
 from pdmuxd.engine.core.policies.registry import build_policy
-from pdmuxd.engine.core.policies.slots import SlotUse
-from pdmuxd.engine.core.types import DecodeShape, EngineLimits, Mode, Observation, WaitingRequest
+from pdmuxd.engine.core.policies.slots import LEAST_SLOTS, SlotUse, within_target
+from pdmuxd.engine.core.policies.tbt_classes import DECODE_SHARE
+from pdmuxd.engine.core.types import (
+    DecodeShape,
+    DecodingRequest,
+    EngineLimits,
+    Mode,
+    Observation,
+    WaitingRequest,
+)
 from pdmuxd.engine.emulator.profile import DEFAULT_PROFILE, load_profile
 
 CONTEXT = linear_context()
@@ -147,3 +155,54 @@ def test_steps_beside_layers_are_learned_as_they_typically_are() -> None:
     for _ in range(200):
         state = policy.learn(took(Mode.SPLIT, predicted_s=0.02, measured_s=0.028), state)
     assert before < 1.39 < state.split_step_ratio < 1.41
+
+
+def _slots_at(target_s: float, decode_bs: int = 100, guard_ratio: float = 4.0) -> int:
+    """Of 512: 1 ms of latency a decoding request on all SMs, `guard_ratio` times that beside prompts."""
+    obs = observe(
+        decode_bs=decode_bs,
+        tbt_target_s=target_s,
+        queue=(waiting(1, 10),),
+        limits=EngineLimits(max_decode_bs=512),
+    )
+    guard = replace(CONTEXT.guard, default_ratio=guard_ratio)
+    return within_target(obs, CONTEXT, CONTEXT.table(), guard).limits.max_decode_bs
+
+
+def test_as_many_decode_as_a_fused_step_within_the_target_has_time_for() -> None:
+    planned_ms = 1e3 * CONTEXT.planned_tbt_s(0.4)
+    for decode_bs in (40, 100, 400):  # also where more than that decode: nobody joins them
+        assert abs(_slots_at(0.4, decode_bs) - DECODE_SHARE * planned_ms) <= 1
+    assert _slots_at(1.0) == 512
+
+
+def test_as_many_decode_as_a_split_within_the_target_has_time_for_where_that_is_more() -> None:
+    planned_ms, table = 1e3 * CONTEXT.planned_tbt_s(0.4), CONTEXT.table()
+    share = table.groups[table.split_indices[-1]].decode_sms / 132
+    assert share / 1.05 > DECODE_SHARE
+    assert abs(_slots_at(0.4, guard_ratio=1.05) - share * planned_ms / 1.05) <= 1
+
+
+def test_a_target_that_no_plan_can_meet_takes_no_slots_away() -> None:
+    assert _slots_at(0.001) == 512
+    assert _slots_at(0.02) == LEAST_SLOTS
+    assert _slots_at(0.02, decode_bs=LEAST_SLOTS - 1) == 512
+
+
+def test_the_next_prompts_wait_for_a_slot_that_the_target_has_time_for() -> None:
+    queue = tuple(waiting(number, 10) for number in range(20))
+    obs = observe(decode_bs=60, tbt_target_s=0.1, queue=queue, limits=EngineLimits(max_decode_bs=256))
+    policy = build_policy("auto", CONTEXT)
+    begun = len(policy.decide(obs, policy.initial_state())[0].admit)
+    assert 0 < begun < 20
+    full = replace(obs, decode=DecodeShape(bs=90, reused_tokens=90, max_context_tokens=1))
+    assert policy.decide(full, policy.initial_state())[0].admit == ()
+    assert policy.plans(full, policy.initial_state()) == ()
+
+
+def test_two_targets_in_a_batch_leave_the_slots_to_classes() -> None:
+    obs = observe(decode_bs=100, tbt_target_s=0.05, queue=(waiting(1, 10),))
+    assert within_target(obs, CONTEXT, CONTEXT.table(), CONTEXT.guard) is not obs
+    request = DecodingRequest(request_id="r", tbt_target_s=0.05, context_tokens=10, last_token_s=0.0)
+    obs = replace(obs, decoding=(request,))
+    assert within_target(obs, CONTEXT, CONTEXT.table(), CONTEXT.guard) is obs
