@@ -127,8 +127,7 @@ class AutoPolicy:
 
     def plans(self, obs: Observation, state: AutoState) -> tuple[Plan, ...]:
         """For the prefill that goes on or is next: every split, and the fused steps that meet the target.
-        The stages of `decide` up to the choice; nobody overtakes."""
-        obs = self._within_target(obs, state)
+        The stages of `decide` up to the choice; nobody overtakes, or waits for a slot in time."""
         queue = self._order(obs, state)
         return self._plans(obs, state, self._batch(obs, state, queue, may_overtake=False), every=True)
 

@@ -76,7 +76,7 @@ async def test_all_surfaces_tell_the_same_when_one_is_open_and_when_it_is_over(
     assert "No incident goes on" in page
     assert "pdmuxd limit show chat" in page
     file = (await browser.get("/ui/incidents?csv=incidents")).text
-    assert file.splitlines()[0].startswith("began_at,over_at,lasted_s,tenant")
+    assert file.splitlines()[0].startswith("began_at,tenant,missed")
     assert len(file.splitlines()) == 2
 
 

@@ -12,6 +12,7 @@ import yaml
 from pdmuxd.controlplane.events.messages import AlarmKind
 from pdmuxd.controlplane.events.outcomes import Outcome
 from pdmuxd.controlplane.telemetry.drift import Work
+from pdmuxd.controlplane.telemetry.slo_violations import Cause
 from pdmuxd.daemon.gateway.exchange import End
 from pdmuxd.daemon.metrics.counted import LENGTHS, LONGEST
 from pdmuxd.daemon.metrics.definitions import ABORT_CAUSES, DEFINITIONS
@@ -27,6 +28,7 @@ OF_SERIES = {name: it for it in DEFINITIONS.values() for name in it.series}
 VALUES = {
     ("pdmuxd_alarm", "kind"): set(get_args(AlarmKind)),
     ("pdmuxd_gateway_aborts_total", "cause"): set(ABORT_CAUSES),
+    ("pdmuxd_incident", "cause"): set(Cause),
     ("pdmuxd_outcomes_total", "outcome"): set(Outcome),
     ("pdmuxd_settings_version", "kind"): {"wanted", "acked"},
     ("pdmuxd_prediction_ratio", "work"): set(get_args(Work)),

@@ -35,11 +35,12 @@ def test_the_tenant_comes_first_and_of_others_those_that_moved():
     lines = text_of(view_of()).splitlines()
     assert "4 min ago: minute before → 4 min since" in lines[0]
     assert lines[1].startswith("SMs     P 100 | D 32 → P 84 | D 48 in splits, 62% → 70% of steps")
-    assert [line.split()[0] for line in lines[3:]] == ["chat", "batch"]
+    assert lines[2].startswith("load    ")
+    assert [line.split()[0] for line in lines[4:]] == ["chat", "batch"]
 
 
 def test_only_what_is_kept_no_more_or_again_has_a_colour():
-    chat, batch = effect("chat", view_of(), 100, 9)[3:]
+    chat, batch = effect("chat", view_of(), 100, 9)[4:]
     assert [role for text, role in chat if "94.1%" in text] == [Role.GOOD]
     assert [role for text, role in batch if "95.1%" in text] == [Role.BAD]
     assert {role for text, role in (*chat, *batch) if "→" in text} == {Role.GOOD, Role.BAD, Role.PLAIN}
@@ -97,7 +98,7 @@ def test_nothing_is_shown_when_there_was_no_change_of_late(answer):
 @pytest.mark.parametrize("width", [1, 20, 80, 300])
 def test_no_line_is_wider_than_the_panel_when_it_is_narrow(width):
     table = effect("chat", view_of(text="x" * 300), width, 9)
-    assert all(length(line) <= width for line in (table[0], *table[2:4]))
+    assert all(length(line) <= width for line in (table[0], *table[3:5]))
 
 
 def test_a_hostile_text_is_harmless_when_it_is_shown():
