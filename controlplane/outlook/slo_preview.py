@@ -266,7 +266,13 @@ def split_outlook(asked: Questions, tbt_s: float, load: Assumed) -> SplitOutlook
     return SplitOutlook(
         load=load,
         tbt_s=tbt_s,
-        text=in_words(asked.policy.name, answer, asked.policy.table.groups, tbt_s),
+        text=in_words(
+            asked.policy.name,
+            answer,
+            asked.policy.table.groups,
+            tbt_s,
+            asked.policy.context.planned_tbt_s(tbt_s),
+        ),
         prefill_tokens_per_s=None if chosen is None else tokens_per_s(chosen, load.prefill_new_tokens),
         meets=answer.is_feasible,
     )

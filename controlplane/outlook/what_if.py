@@ -91,6 +91,8 @@ class Outlook:
     groups: tuple[Partition, ...]
     """Of the policy, which the plans index."""
     answer: Answer
+    planned_tbt_s: float
+    """The target less the delivery, which the worst case must keep."""
     lowest_feasible_tbt_s: float | None
     """The strictest target that it meets; None if it meets none."""
     busy: Outlook | None = None
@@ -99,7 +101,7 @@ class Outlook:
     @property
     def text(self) -> str:
         """In one line."""
-        return in_words(self.policy, self.answer, self.groups, self.wish.tbt_s)
+        return in_words(self.policy, self.answer, self.groups, self.wish.tbt_s, self.planned_tbt_s)
 
 
 class Questions:
@@ -148,6 +150,7 @@ class Questions:
             policy=self.policy.name,
             groups=self.policy.table.groups,
             answer=self.ask(wish.tbt_s, assumed),
+            planned_tbt_s=self.policy.context.planned_tbt_s(wish.tbt_s),
             lowest_feasible_tbt_s=self.lowest_tbt_s(assumed),
             busy=busy,
         )
@@ -174,7 +177,9 @@ def what_if(wish: Wish, telemetry: Telemetry, predictors: Predictors) -> Outlook
     return asked.outlook(wish, usual, asked.outlook(wish, busy) if knows_busy else None)
 
 
-def in_words(policy: str, answer: Answer, groups: tuple[Partition, ...], tbt_s: float) -> str:
+def in_words(
+    policy: str, answer: Answer, groups: tuple[Partition, ...], tbt_s: float, planned_tbt_s: float
+) -> str:
     """What the policy would do, in one line."""
     chosen = answer.chosen
     if chosen is None:
@@ -185,6 +190,8 @@ def in_words(policy: str, answer: Answer, groups: tuple[Partition, ...], tbt_s: 
         times = f": worst case {to_ms(chosen.worst_gap_s):.3g} ms of {to_ms(tbt_s):.3g} ms"
     if chosen.meets:
         return what + times
+    if chosen.worst_gap_s is not None and planned_tbt_s < tbt_s:
+        times += f", of which the delivery takes {to_ms(tbt_s - planned_tbt_s):.3g} ms"
     no_split = chosen.reason is Reason.TBT_INFEASIBLE
     return f"{'no split meets it; with most' if no_split else 'it is missed'}, {what}{times}"
 

@@ -110,6 +110,21 @@ async def test_the_answer_is_what_the_policy_in_force_decides(
                 assert body["groups"], "what each split would take is told all the same"
 
 
+async def test_a_target_that_only_the_delivery_makes_too_strict_is_told_as_that(
+    control_plane: ControlPlane, known: Telemetry
+) -> None:
+    load = {"decode_bs": 2, "decode_context_tokens": 12_000, "prefill_new_tokens": 22_000}
+    at_once, late = (asking("muxwise", delivery_s=seconds) for seconds in (0.0, 0.004))
+    late = replace(late, context=replace(late.context, delivery_share=0.5))
+    texts = []
+    for asked in (at_once, late):
+        call = AdminCalls(control_plane, telemetry=known, predictors=lambda asked=asked: asked)
+        texts.append((await call("POST", PATH, json={"tbt_ms": 10} | load)).json()["text"])
+    assert "no split meets it" in texts[1]
+    assert texts[1].endswith(" of 10 ms, of which the delivery takes 4 ms")
+    assert "no split" not in texts[0]
+
+
 async def test_fused_steps_are_sized_as_the_policy_sizes_them(
     control_plane: ControlPlane, known: Telemetry
 ) -> None:
