@@ -149,8 +149,10 @@ class Limiter:
             if not of_requests:
                 continue
             block = self._block(identity, Need(requests=1 + meter.readings), ((meter, of_requests),))
-            if block is not None and block.limit.action == "refuse" and not self._may_grow(block):
-                raise refusal(block)
+            if block is not None and block.limit.action == "refuse":
+                is_all_used = block.used + block.wanted > block.limit.value  # no share makes room for more
+                if is_all_used or not self._may_grow(block):
+                    raise refusal(block)
             meters.append((meter, of_requests))
         for meter, _ in meters:
             meter.readings += 1
