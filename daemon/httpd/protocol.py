@@ -143,7 +143,8 @@ class LimitedProtocol(HttpToolsProtocol):
             self._feed(data)
             if was_in_head and self._in_head and self.headers is head_of:
                 self._count_head(len(data))  # the parser does not report a header that has not ended
-            elif was_in_body and self._in_body:
+            elif was_in_body and self._in_body and self.headers is head_of:
+                # Else most of it may be of the body before, of a request that was answered early.
                 self._count_body(len(data))
         except (httptools.HttpParserError, _RefusedError, MemoryError) as error:
             # The parser wraps what its callbacks raise in an error of its own.

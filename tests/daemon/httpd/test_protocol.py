@@ -5,8 +5,18 @@ import json
 
 import pytest
 
+from pdmuxd.daemon.httpd.protocol import LimitedProtocol
+
 GET = b"GET / HTTP/1.1\r\nHost: x\r\n"
 CLOSE = b"Connection: close\r\n\r\n"
+
+
+def spied(made, connection_made):
+    def spy(self, transport):
+        made.append(self)
+        connection_made(self, transport)
+
+    return spy
 
 
 @pytest.mark.parametrize(
@@ -85,6 +95,21 @@ async def test_a_body_is_refused_when_it_has_hardly_any_data(serve, rest, cause)
     assert (await server.tell(head + rest)).startswith((b"HTTP/1.1 4", b""))
     await server.until(lambda: server.connections.count == 0)
     assert server.connections.closed == {cause: 1}
+
+
+async def test_the_rest_of_a_body_that_was_answered_early_does_not_count_for_the_next(serve, monkeypatch):
+    made = []
+    monkeypatch.setattr(LimitedProtocol, "connection_made", spied(made, LimitedProtocol.connection_made))
+    server = await serve()
+    reader, writer = await server.connect()
+    writer.write(b"POST /early HTTP/1.1\r\nHost: x\r\nContent-Length: 200000\r\n\r\nx")
+    assert (await reader.readuntil(b"ok 0")).startswith(b"HTTP/1.1 200 ")
+    # A busy loop reads up to 256 KiB at once.
+    rest = b"x" * 199_999 + b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\n" + CLOSE + b"y"
+    made[0].data_received(rest)
+    writer.write(b"yyyy")
+    assert (await server.rest(reader)).endswith(b"ok 5")
+    assert not server.connections.closed
 
 
 @pytest.mark.parametrize(
