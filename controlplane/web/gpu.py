@@ -57,7 +57,7 @@ def gpu_routes(
     async def show_gpu(
         request: Request, at: At = None, window: MaybeWindow = None, csv: CsvName = ""
     ) -> Response:
-        shown = Shown.asked(at, window, time.time(), {}, newest="now")
+        shown = Shown.now_unless(at, window, time.time())
         if shown.is_all:
             # In the event loop, as what is held belongs to it.
             return await asyncio.to_thread(show, request, shown, csv, _held(quarantine))

@@ -56,7 +56,7 @@ def partition_routes(
     async def show_partitions(
         request: Request, at: At = None, window: MaybeWindow = None, csv: CsvName = ""
     ) -> Response:
-        shown = Shown.asked(at, window, time.time(), {}, newest="now")
+        shown = Shown.now_unless(at, window, time.time())
         if shown.is_all:
             # In the event loop: to read what has drifted moves its windows on.
             drift = drift_of(telemetry)

@@ -16,6 +16,15 @@ from pdmuxd.controlplane.web.times import Shown
 
 ROWS = 100
 MODES = {"split": "side by side", "fused": "one batch", "decode": "decode alone", "prefill": "prefill alone"}
+LEARNED = "What was learned, and why"
+CHANGED = (
+    Column("kind", "What"),
+    Column("subject", "Of"),
+    ratio("before", "Before"),
+    ratio("after", "After"),
+    yes_no("at_bound", "Measure again"),
+    long("evidence", "Evidence"),
+)
 
 
 async def decided(history: History, shown: Shown) -> list[DecisionSummary]:
@@ -107,24 +116,14 @@ def learned(changes: Sequence[tuple[int, RecordedChange]]) -> Table:
     """What serving taught about profiles: bounds of the contention guard, corrections of predictions."""
     return Table(
         name="learned",
-        title="What was learned, and why",
+        title=LEARNED,
         note=f"newest first, at most {ROWS}; a cell of the guard is decode SMs and four steps",
-        columns=(
-            when("created_at", "When"),
-            count("profile_id", "Profile"),
-            Column("kind", "What"),
-            Column("subject", "Of"),
-            ratio("before", "Before"),
-            ratio("after", "After"),
-            yes_no("at_bound", "Measure again"),
-            long("evidence", "Evidence"),
-        ),
-        rows=[
-            (
-                *(one.created_at, profile_id, one.kind, one.subject),
-                *(one.before, one.after, one.at_bound, one.evidence),
-            )
-            for profile_id, one in changes
-        ],
+        columns=(when("created_at", "When"), count("profile_id", "Profile"), *CHANGED),
+        rows=[(one.created_at, profile_id, *cells_of(one)) for profile_id, one in changes],
         empty="Nothing was learned in this time.",
     )
+
+
+def cells_of(one: RecordedChange) -> tuple[object, ...]:
+    """Of the columns `CHANGED`."""
+    return one.kind, one.subject, one.before, one.after, one.at_bound, one.evidence

@@ -46,7 +46,7 @@ def policy_routes(
     async def show_policy(
         request: Request, at: At = None, window: MaybeWindow = None, csv: CsvName = ""
     ) -> Response:
-        shown = Shown.asked(at, window, time.time(), {}, newest="now")
+        shown = Shown.now_unless(at, window, time.time())
         # What is learned, and effects, belong to the event loop.
         effects = effects_of(telemetry.effects.all())
         if shown.is_all:
@@ -115,7 +115,7 @@ def policy_routes(
             heading=f"{state.running or state.policy or 'No policy'} decides.",
             lines=_lines(state, learned),
             state="good" if state.in_force else "bad",
-            shown=Shown.asked(None, None, time.time(), {}, newest="now"),
+            shown=Shown.now_unless(None, None, time.time()),
             tables=(
                 _shadow(state.shadow_report),
                 _effects(effects),

@@ -11,25 +11,24 @@ from fastapi import Path as PathParameter
 from starlette.responses import RedirectResponse, Response
 
 from pdmuxd.controlplane.api.auth import caller_of
-from pdmuxd.controlplane.api.profile_bodies import ActiveOut, ChangeOut, ProfileLearnedOut, ProfileOut
+from pdmuxd.controlplane.api.profile_bodies import ActiveOut, ProfileLearnedOut, ProfileOut
 from pdmuxd.controlplane.api.profiles import ProfileId
 from pdmuxd.controlplane.events.messages import instant
 from pdmuxd.controlplane.history.history import History
 from pdmuxd.controlplane.profiles.service import CHANGES_LIMIT
-from pdmuxd.controlplane.profiles.values import Activation
+from pdmuxd.controlplane.profiles.values import Activation, RecordedChange
 from pdmuxd.controlplane.services.control_plane import ControlPlane
 from pdmuxd.controlplane.telemetry.telemetry import Telemetry
 from pdmuxd.controlplane.web.forms import acting_with, read_form, require_own_form, version_of
 from pdmuxd.controlplane.web.logins import session_of
 from pdmuxd.controlplane.web.pages import page_router, sheet
-from pdmuxd.controlplane.web.past import happened, learned
+from pdmuxd.controlplane.web.past import CHANGED, LEARNED, cells_of, happened, learned
 from pdmuxd.controlplane.web.tables import (
     Column,
     CsvName,
     Link,
     Table,
     count,
-    long,
     ratio,
     share,
     when,
@@ -49,7 +48,7 @@ def profile_routes(control_plane: ControlPlane, telemetry: Telemetry, history: H
     async def list_profiles(
         request: Request, at: At = None, window: MaybeWindow = None, csv: CsvName = ""
     ) -> Response:
-        shown = Shown.asked(at, window, time.time(), {}, newest="now")
+        shown = Shown.now_unless(at, window, time.time())
         if shown.is_all:
             return await asyncio.to_thread(show_now, request, shown, csv)
         seen = await happened(history, shown, "profile")
@@ -97,7 +96,7 @@ def profile_routes(control_plane: ControlPlane, telemetry: Telemetry, history: H
     def show_profile(request: Request, profile_id: ProfileId, csv: CsvName = "") -> Response:
         one = ProfileOut.of(profiles.get(profile_id))
         learned = ProfileLearnedOut.of(profiles.learned(profile_id))
-        changes = [ChangeOut.model_validate(each) for each in profiles.changes(profile_id, CHANGES_LIMIT)]
+        changes = profiles.changes(profile_id, CHANGES_LIMIT)
         return sheet(
             request,
             csv,
@@ -249,23 +248,12 @@ def _corrections(learned: ProfileLearnedOut) -> Table:
     )
 
 
-def _changes(changes: list[ChangeOut]) -> Table:
+def _changes(changes: list[RecordedChange]) -> Table:
     return Table(
         name="changes",
-        title="What was learned, and why",
+        title=LEARNED,
         note="newest first",
-        columns=(
-            when("created_at", "When"),
-            Column("kind", "What"),
-            Column("subject", "Of"),
-            ratio("before", "Before"),
-            ratio("after", "After"),
-            yes_no("at_bound", "Measure again"),
-            long("evidence", "Evidence"),
-        ),
-        rows=[
-            (one.created_at, one.kind, one.subject, one.before, one.after, one.at_bound, one.evidence)
-            for one in changes
-        ],
+        columns=(when("created_at", "When"), *CHANGED),
+        rows=[(one.created_at, *cells_of(one)) for one in changes],
         empty="Nothing yet.",
     )

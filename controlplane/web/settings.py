@@ -53,7 +53,7 @@ def settings_routes(
     async def show_settings(
         request: Request, at: At = None, window: MaybeWindow = None, csv: CsvName = ""
     ) -> Response:
-        shown = Shown.asked(at, window, time.time(), {}, newest="now")
+        shown = Shown.now_unless(at, window, time.time())
         if shown.is_all:
             return await asyncio.to_thread(show_now, request, shown, csv)
         seen = await happened(history, shown, "tenant", "slo", "policy", "profile")

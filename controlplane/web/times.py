@@ -88,6 +88,11 @@ class Shown:
             newest=newest,
         )
 
+    @classmethod
+    def now_unless(cls, at: datetime | None, window: WindowName | None, now_s: float) -> Shown:
+        """The same of a page of how things are. Raises: InvalidValueError."""
+        return cls.asked(at, window, now_s, {}, newest="now")
+
     @property
     def is_live(self) -> bool:
         """Whether it goes on as time does."""
