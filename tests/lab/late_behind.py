@@ -9,7 +9,10 @@ the engine's own record of it says so; forgiven if one late gap is left out. Gap
 late at the client less those late at the step. Pauses of 10 ms and more are written down in each process
 (`front_end/in_each_process`), with the lines at which its threads stood.
 
-A cell may name a policy, which is put in force through REST before it: `chat:held/direct:slack/chunked:1024`.
+A cell may name a policy, which is put in force through REST before it: `chat:held/direct:slack/chunked:1024`,
+and behind its load what else is of its own: `chat@tbt=20@rate=90@s=300@seeds=1@slow`: the target in ms, the
+arrivals/s, how long they come, for how many of the seeds it is run, and a slow host: all of pdmuxd's
+processes share two cores, and for each of them a process that does nothing but compute shares these too.
 All cells are run once per seed, by turns, so that what is compared meets the same requests within minutes.
 
 Every wait is bounded; an arm that would not end before `--until-s` is left out and named.
@@ -33,7 +36,7 @@ import tempfile
 import time
 import urllib.request
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, cast
 
@@ -256,6 +259,72 @@ def _at(ordered: Sequence[float], part: float) -> float:
     return ordered[min(len(ordered) - 1, int(part * len(ordered)))] if ordered else 0.0
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CellOptions:
+    """What a cell of `--cells` asks for."""
+
+    load: str
+    arm: str
+    policy: str
+    seconds: float
+    tbt_ms: float
+    rate: float | None
+    seeds: int
+    is_slow: bool
+
+
+def cell_of(text: str, args: argparse.Namespace) -> CellOptions:
+    """Read `LOAD[@KEY=VALUE...]:ARM[:POLICY]`; ends the script at what it does not know."""
+    first, arm, policy = (*text.split(":", 2), "auto")[:3]
+    load, *options = first.split("@")
+    given = dict(option.partition("=")[::2] for option in options)
+    wrong = set(given) - {"tbt", "rate", "s", "seeds", "slow"}
+    if wrong or load not in LOADS or arm not in ARMS:
+        sys.exit(f"--cells: {text!r} has an unknown load, arm or option; loads are {', '.join(LOADS)}")
+    return CellOptions(
+        load=load,
+        arm=arm,
+        policy=policy,
+        seconds=float(given.get("s", args.seconds)),
+        tbt_ms=float(given.get("tbt", args.tbt_ms)),
+        rate=float(given["rate"]) if "rate" in given else args.rate,
+        seeds=int(given.get("seeds", len(args.seeds))),
+        is_slow="slow" in given,
+    )
+
+
+@contextlib.contextmanager
+def slow_host(one: Serving, wanted: bool) -> Iterator[None]:
+    """Two cores for all of pdmuxd's processes, and beside each that passes tokens a busy loop on them."""
+    if not wanted:
+        yield
+        return
+    cores = sorted(os.sched_getaffinity(0))
+    processes = one.processes()
+    busy = []
+    try:
+        for pid in processes:
+            _pin(pid, cores[:2])
+        for _ in range(4):
+            loop = [sys.executable, "-c", "while True: pass"]
+            busy.append(subprocess.Popen(loop, preexec_fn=lambda: os.sched_setaffinity(0, cores[:2])))
+        yield
+    finally:
+        for process in busy:
+            process.kill()
+            process.wait()
+        for pid in processes:
+            _pin(pid, cores)
+
+
+def _pin(pid: int, cores: Sequence[int]) -> None:
+    """All threads of a process; one that has ended is left out."""
+    with contextlib.suppress(OSError):
+        for task in Path(f"/proc/{pid}/task").iterdir():
+            with contextlib.suppress(OSError):
+                os.sched_setaffinity(int(task.name), cores)
+
+
 class Serving:
     """One `pdmuxd serve`, ready; ended by `close`."""
 
@@ -279,6 +348,8 @@ class Serving:
             "PYTHONPATH": os.pathsep.join(filter(None, paths)),
             "LATE_BEHIND_FOLDER": str(self.marks),
         }
+        if args.profile is not None:
+            self._put_in_force(words, environ)
         self.log = (folder / "daemon.log").open("wb")
         self.out = (folder / "daemon.out").open("wb")
         self.process = subprocess.Popen(
@@ -304,6 +375,30 @@ class Serving:
         }
         self.link = next(iter(self._links()), None)
         self.policy = "auto"
+
+    def _put_in_force(self, words: Sequence[str], environ: Mapping[str, str]) -> None:
+        """Store the profile of `--profile` and activate it, before the daemon is there."""
+
+        def said(*command: str) -> str:
+            return subprocess.check_output(
+                [*words, *command], cwd=self.folder, env=dict(environ), text=True, stdin=subprocess.DEVNULL
+            )
+
+        said("db", "upgrade")
+        stored = json.loads(said("profile", "import", str(self.args.profile.absolute()), "--json"))
+        say(said("profile", "activate", str(stored["id"])))
+
+    def processes(self) -> list[int]:
+        """Of the daemon and all that it has started."""
+        parents: dict[int, int] = {}
+        for folder in Path("/proc").iterdir():
+            with contextlib.suppress(OSError, ValueError, IndexError):
+                stat = (folder / "stat").read_text()
+                parents[int(folder.name)] = int(stat.rpartition(")")[2].split()[1])
+        found = [self.process.pid]
+        for pid in found:
+            found += [child for child, parent in parents.items() if parent == pid]
+        return found
 
     def _links(self) -> list[str]:
         """The engine's link: its command line names it."""
@@ -393,11 +488,11 @@ def total(metrics: Mapping[str, float], name: str) -> float:
     return sum(value for key, value in metrics.items() if key == name or key.startswith(name + "{"))
 
 
-def arm(
-    one: Serving, load: str, name: str, policy: str, seconds: float, seed: int, args: argparse.Namespace
-) -> dict[str, Any]:
+def arm(one: Serving, cell: CellOptions, seed: int, args: argparse.Namespace) -> dict[str, Any]:
     """One load; what the client and the engine say of it."""
-    _set_policy(one, policy)
+    _set_policy(one, cell.policy)
+    _set_target(one, cell.tbt_ms)
+    load, name, seconds = cell.load, cell.arm, cell.seconds
     is_python, token_path = ARMS[name]
     mark = one.marks / "python"
     mark.touch() if is_python else mark.unlink(missing_ok=True)
@@ -409,18 +504,19 @@ def arm(
         "load": load,
         "seconds": seconds,
         "seed": seed,
-        "rate": args.rate,
+        "rate": cell.rate,
         "extra": FRONT_END_FIELD if token_path == "http" else {},
     }
     before, reports, begin_s = one.metrics(), one.reports(), time.monotonic()
-    seen = subprocess.run(
-        [*args.client_cores, sys.executable, "-P", __file__, "--client"],
-        input=json.dumps(given),
-        capture_output=True,
-        text=True,
-        timeout=seconds + DRAIN_S + 60,
-        check=False,
-    )
+    with slow_host(one, cell.is_slow):
+        seen = subprocess.run(
+            [*args.client_cores, sys.executable, "-P", __file__, "--client"],
+            input=json.dumps(given),
+            capture_output=True,
+            text=True,
+            timeout=seconds + DRAIN_S + 60,
+            check=False,
+        )
     if seen.returncode:
         sys.exit(f"the client failed: {seen.stderr[-2000:]}")
     time.sleep(1.5)  # records and reports come once a second
@@ -428,8 +524,10 @@ def arm(
     told = {key: total(after, key) - total(before, key) for key in COUNTED}
     finished = told["pdmuxd_tbt_requests_total"]
     answers = json.loads(seen.stdout)
-    row: dict[str, Any] = {"load": load, "arm": name, "policy": policy, "seed": seed}
-    row |= judged(answers, args.tbt_ms / 1e3)
+    row: dict[str, Any] = {"load": load, "arm": name, "policy": cell.policy, "seed": seed}
+    row |= {"tbt_ms": cell.tbt_ms, "rate": cell.rate or LOADS[load][0], "seconds": seconds}
+    row |= {"is_slow_host": cell.is_slow}
+    row |= judged(answers, cell.tbt_ms / 1e3)
     row["seconds_to_the_last_answer"] = end_s - begin_s
     row["first_error"] = next((answer["error"] for answer in answers if answer["error"]), "")
     late_at_steps = told["pdmuxd_tbt_gaps_total"] - told["pdmuxd_tbt_gaps_met_total"]
@@ -544,7 +642,8 @@ def show(rows: Sequence[Mapping[str, Any]]) -> None:
             for long in [row["long_collections"].get(process, [])]
         )
         print(
-            f"| {row['load']}, {row['arm']}, {row['policy']}, {row['seed']} "
+            f"| {row['load']} {row['rate']:g}/s {row['seconds']:g} s, {row['tbt_ms']:g} ms"
+            f"{', slow host' * row['is_slow_host']}, {row['arm']}, {row['policy']}, {row['seed']} "
             f"| {100 * row['good_by_client']:.1f} / {100 * row['good_forgiven']:.1f} / "
             f"{100 * row['good_by_steps']:.1f} | {100 * row['errors'] / max(1, row['answers']):.1f} "
             f"| {100 * row['late_behind_ratio']:.3f} "
@@ -584,7 +683,7 @@ def main() -> int:
         "--cells",
         nargs="+",
         default=["chat:" + name for name in ARMS],
-        help="LOAD:ARM or LOAD:ARM:POLICY, in order",
+        help="LOAD:ARM or LOAD:ARM:POLICY, in order; options behind LOAD, see above",
     )
     parser.add_argument("--seeds", nargs="+", type=int, default=[11], help="all cells once for each")
     parser.add_argument("--seconds", type=float, default=60.0, help="of arrivals each (default: %(default)s)")
@@ -593,6 +692,7 @@ def main() -> int:
     parser.add_argument("--start-s", type=float, default=260.0, help="until it is ready, at most")
     parser.add_argument("--until-s", type=float, default=480.0, help="of all of this (default: %(default)s)")
     parser.add_argument("--json", type=Path, metavar="PATH", help="keep the rows there, after each")
+    parser.add_argument("--profile", type=Path, help="an exported profile, put in force before the start")
     args = parser.parse_args()
     if args.client:
         client()
@@ -604,18 +704,19 @@ def main() -> int:
         args.client_cores = ["taskset", "-c", f"{cores[-2]},{cores[-1]}"]
         os.sched_setaffinity(0, cores[:-2])
     rows: list[dict[str, Any]] = []
+    cells = [cell_of(text, args) for text in args.cells]
     with serving(args) as one:
         say(f"ready, {len(cores)} cores, link {one.link}")
-        _set_target(one, args.tbt_ms)
         _request(one, "tenants/default", "PATCH", {"max_in_flight": IN_FLIGHT})
         # Kernels, caches, connections.
-        arm(one, args.cells[0].partition(":")[0], "held/direct", "auto", 6.0, 7, args)
-        for seed, cell in itertools.product(args.seeds, args.cells):
-            load, name, policy = (*cell.split(":", 2), "auto")[:3]
-            if time.monotonic() - BEGUN_S + args.seconds + DRAIN_S + 6 > args.until_s:
+        arm(one, replace(cells[0], arm="held/direct", policy="auto", seconds=6.0, is_slow=False), 7, args)
+        for (number, seed), cell in itertools.product(enumerate(args.seeds), cells):
+            if number >= cell.seeds:
+                continue
+            if time.monotonic() - BEGUN_S + cell.seconds + DRAIN_S + 6 > args.until_s:
                 say(f"no time is left for {cell}, seed {seed}")
                 continue
-            row = arm(one, load, name, policy, args.seconds, seed, args)
+            row = arm(one, cell, seed, args)
             rows.append(row)
             say(json.dumps(row))
             if args.json is not None:

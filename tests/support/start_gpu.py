@@ -1,7 +1,7 @@
 """docs/start-gpu.md as a script: its blocks in their order, each with what its first line says of it.
 
-What a reader would do is done here too: `serve` goes into another terminal (here: the background), and a name
-that the page only gives as an example is replaced.
+What a reader would do is done here too: `serve` goes into another terminal (here: the background), the daemon
+is stopped while a profile is measured, and a name that the page only gives as an example is replaced.
 """
 
 from __future__ import annotations
@@ -14,6 +14,8 @@ from pathlib import Path
 
 PAGE = Path(__file__).parents[2] / "docs" / "start-gpu.md"
 MODEL = "/srv/models/llama-3.1-8b-instruct"
+INSTALLATION = ("1", "2", "4")
+_MEASURED = "10"
 _BLOCK = re.compile(r"^\*\*(\d+|No GPU)[^*]*\*\*|```sh\n# ([^\n]*)\n(.*?)```", re.DOTALL | re.MULTILINE)
 _MARK = "@@ step"
 
@@ -41,19 +43,26 @@ def blocks(page: Path = PAGE) -> list[Block]:
     return found
 
 
-def script(chosen: Sequence[Block], replaced: Mapping[str, str]) -> str:
-    """One script of them: a line with the time before each, and the daemon's end at the last."""
-    lines = []
+def script(chosen: Sequence[Block], replaced: Mapping[str, str], *, last: str = "") -> str:
+    """One script of them: a line with the time before each, then `last`, and the daemon's end."""
+    lines, serve = [], ""
     for block in chosen:
         commands = block.commands
         if "pdmuxd serve" in commands:
-            commands = commands.rstrip("\n") + " > serve.log 2>&1 &\nserving=$!\n"
+            commands = commands.rstrip("\n") + " >> serve.log 2>&1 &\nserving=$!\n"
+            serve = commands
+        if block.step == _MEASURED:
+            commands = (
+                f"kill $serving\nwait $serving\n{commands}{serve}until pdmuxd status; do sleep 1; done\n"
+            )
         if block.said == "tested with --dry-run":
             commands = commands.rstrip("\n") + " --dry-run > units\n"
         for old, new in replaced.items():
             commands = commands.replace(old, new)
         lines.append(f'echo "{_MARK} {block.step} $EPOCHREALTIME"\n{commands}')
-    return "\n".join([*lines, f'echo "{_MARK} stop $EPOCHREALTIME"', "kill $serving", "wait $serving", ""])
+    return "\n".join(
+        [*lines, last, f'echo "{_MARK} stop $EPOCHREALTIME"', "kill $serving", "wait $serving", ""]
+    )
 
 
 def seconds(shown: str) -> dict[str, float]:
