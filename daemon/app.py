@@ -19,7 +19,7 @@ from pdmuxd.controlplane.database.audit import log_entry
 from pdmuxd.controlplane.database.opening import open_database
 from pdmuxd.controlplane.events.buffer import EventBuffer
 from pdmuxd.controlplane.services.control_plane import ControlPlane
-from pdmuxd.controlplane.telemetry.telemetry import TICK_S, Telemetry
+from pdmuxd.controlplane.telemetry.turning import keep_turning
 from pdmuxd.daemon.builders import build
 from pdmuxd.daemon.duties.delivery_check import start_measuring_delivery
 from pdmuxd.daemon.duties.kept_effects import start_keeping_effects
@@ -233,7 +233,7 @@ async def _start(
         await supervisor.start()
     duties = await stack.enter_async_context(AsyncExitStack())
     in_background(duties, _feed_watchdog(notifier, supervisor), name="watchdog")
-    in_background(duties, _tick(parts.telemetry), name="telemetry")
+    in_background(duties, keep_turning(parts.telemetry), name="telemetry")
     start_refining(duties, parts.refinement)
     in_background(duties, parts.stand_in.wait(), name="shipped profile")
     start_noting_uses(stack, parts.uses)
@@ -329,12 +329,6 @@ async def _stop_engine(supervisor: Supervisor, requests: StopRequests) -> None:
     if not requests.at_once.is_set():
         await first_to_end(supervisor.stop(), requests.at_once.wait())
     await supervisor.stop(at_once=True)
-
-
-async def _tick(telemetry: Telemetry) -> None:
-    while True:
-        telemetry.tick()
-        await asyncio.sleep(TICK_S)
 
 
 async def _feed_watchdog(notifier: Notifier, supervisor: Supervisor) -> None:

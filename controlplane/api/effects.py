@@ -119,7 +119,8 @@ def effect_routes(telemetry: Telemetry) -> APIRouter:
         """Show what the latest changes of targets, policy and profile did: the minute before, and since."""
         if tenant is not None and tenant not in telemetry.directory.tenants:
             raise NotFoundError(f"there is no tenant {tenant[:64]!r}")
-        found = [one for one in telemetry.effects.all() if tenant is None or one.tenant in (None, tenant)]
+        told = await telemetry.effects.told()
+        found = [one for one in told if tenant is None or one.tenant in (None, tenant)]
         return EffectsOut(least_ms=to_ms(LEAST_S), most_ms=to_ms(MOST_S), effects=effects_of(found[:limit]))
 
     return router

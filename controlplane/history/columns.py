@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from enum import IntEnum
+from operator import add
 
 Row = list[int]
 """One value per column."""
@@ -62,8 +63,5 @@ def empty() -> Row:
 
 def merge(into: Row, other: Sequence[int]) -> None:
     """Add sums and take the larger of maxima: the row of both periods."""
-    for index in range(_FIRST_MAXIMUM):
-        into[index] += other[index]
-    for index in range(_FIRST_MAXIMUM, len(into)):
-        if other[index] > into[index]:
-            into[index] = other[index]
+    into[:_FIRST_MAXIMUM] = map(add, into[:_FIRST_MAXIMUM], other)
+    into[_FIRST_MAXIMUM:] = map(max, into[_FIRST_MAXIMUM:], other[_FIRST_MAXIMUM:])

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from itertools import chain
 
 from pdmuxd.controlplane.events.messages import AlarmEvent
 from pdmuxd.controlplane.node.engine_status import EngineStatus
@@ -37,18 +38,21 @@ class AlarmWatch:
         """Another engine counts from 0."""
         self._dropped = 0
 
-    def look(self, status: EngineStatus, waiting: Mapping[str, OpenCounts], now_s: float) -> list[AlarmEvent]:
-        """The alarms that are raised or cleared now; `waiting` is what is open, by tenant."""
+    def look(
+        self, status: EngineStatus, waiting: Mapping[str, OpenCounts], now_s: float
+    ) -> Iterator[AlarmEvent | None]:
+        """The alarms that are raised or cleared now, and None where it may be paused; `waiting` is what is
+        open, by tenant."""
         heard_s = self._counters.heard_s
         dropped = status.stats.dropped_records if status.stats is not None else 0
         grown, self._dropped = dropped - self._dropped, dropped
         silent_s = None if heard_s is None else now_s - heard_s
-        found = [
-            *conditions.engine_conditions(status, silent_s=silent_s, has_served=self.has_served),
-            *self._states.burning(),
-            *conditions.late_conditions(waiting),
-            *conditions.dropped_conditions(grown),
-            *self.own_conditions(),
-            *conditions.drift_conditions(self._drift.all(now_s), self._at_bound),
-        ]
+        found = chain(
+            conditions.engine_conditions(status, silent_s=silent_s, has_served=self.has_served),
+            self._states.burning(),
+            conditions.late_conditions(waiting),
+            conditions.dropped_conditions(grown),
+            self.own_conditions(),
+            conditions.drift_conditions(self._drift.all(now_s), self._at_bound),
+        )
         return self.alarms.update(found, now_s)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from pdmuxd.controlplane.events.messages import AlarmEvent, AlarmKind, Severity, instant
 
 RECENT = 200
+TAKEN_AT_ONCE = 50
+"""Conditions, which take some 10 us each."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,16 +71,24 @@ class Alarms:
         self._watched: dict[str, _Watched] = {}
         self._recent: deque[AlarmEvent] = deque(maxlen=RECENT)
 
-    def update(self, conditions: Iterable[Condition], now_s: float) -> list[AlarmEvent]:
-        """Take in what is wrong now, all of it; returns the alarms that were raised and cleared by it."""
-        changed: list[AlarmEvent] = []
-        present = {condition.id: condition for condition in conditions}
-        for condition in present.values():
-            self._present(condition, now_s, changed)
+    def update(self, conditions: Iterable[Condition], now_s: float) -> Iterator[AlarmEvent | None]:
+        """Take in what is wrong now, all of it: the alarms that are raised and cleared by it, one with each
+        step, and None where it may be paused."""
+        present: dict[str, Condition] = {}
+        for condition in conditions:
+            present[condition.id] = condition
+            if len(present) % TAKEN_AT_ONCE == 0:
+                yield None
+        for number, condition in enumerate(present.values(), start=1):
+            if (changed := self._present(condition, now_s)) is not None:
+                self._recent.append(changed)
+                yield changed
+            elif number % TAKEN_AT_ONCE == 0:
+                yield None
         for id_ in [id_ for id_ in self._watched if id_ not in present]:
-            self._absent(id_, now_s, changed)
-        self._recent.extend(changed)
-        return changed
+            if (changed := self._absent(id_, now_s)) is not None:
+                self._recent.append(changed)
+                yield changed
 
     def active(self) -> tuple[AlarmEvent, ...]:
         """Those that are raised, oldest first."""
@@ -89,13 +99,15 @@ class Alarms:
         """The latest that were raised or cleared, newest first."""
         return tuple(reversed(tuple(self._recent)))
 
-    def _present(self, condition: Condition, now_s: float, changed: list[AlarmEvent]) -> None:
+    def _present(self, condition: Condition, now_s: float) -> AlarmEvent | None:
+        """The alarm, if it is raised now."""
         rule = RULES[condition.kind]
         watched = self._watched.get(condition.id)
         began_s = now_s if watched is None else watched.began_s
         raised = None if watched is None else watched.raised
+        changed: AlarmEvent | None = None
         if raised is None and now_s - began_s >= rule.raise_after_s:
-            raised = AlarmEvent(
+            raised = changed = AlarmEvent(
                 at=instant(now_s),
                 id=condition.id,
                 kind=condition.kind,
@@ -106,19 +118,20 @@ class Alarms:
                 text=condition.text,
             )
             self.raised_total[condition.kind] += 1
-            changed.append(raised)
         elif raised is not None and raised.text != condition.text:
             raised = raised.model_copy(update={"text": condition.text})
         self._watched[condition.id] = _Watched(
             condition=condition, began_s=began_s, last_s=now_s, raised=raised
         )
+        return changed
 
-    def _absent(self, id_: str, now_s: float, changed: list[AlarmEvent]) -> None:
+    def _absent(self, id_: str, now_s: float) -> AlarmEvent | None:
+        """The alarm, if it is cleared now."""
         watched = self._watched[id_]
         if watched.raised is None:
             del self._watched[id_]
-            return
+            return None
         if now_s - watched.last_s < RULES[watched.condition.kind].clear_after_s:
-            return
-        changed.append(watched.raised.model_copy(update={"at": instant(now_s), "state": "cleared"}))
+            return None
         del self._watched[id_]
+        return watched.raised.model_copy(update={"at": instant(now_s), "state": "cleared"})

@@ -59,6 +59,8 @@ class ViolationCounts:
     @property
     def without_limited(self) -> ViolationCounts:
         """As if requests over their tenant's own limits had not been sent."""
+        if not self.limited:
+            return self
         return replace(
             self,
             requests=self.requests - self.limited,

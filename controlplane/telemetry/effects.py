@@ -7,6 +7,7 @@ restart is told by `on_changed`, and a restart ends a comparison as another chan
 
 from __future__ import annotations
 
+import asyncio
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -26,7 +27,10 @@ LEAST_S = MINUTE_S
 MOST_S = 300.0
 KEPT = 16
 READ_AT_ONCE = 20
-"""Tenants that are read in one turn of the loop, which takes 1 to 2 ms."""
+"""Tenants that are read each tenth of a second, which takes 1 to 2 ms."""
+FIRST_READ = 5
+"""Of these, at once with a change: where tenants are few it is all."""
+TOLD_AT_ONCE = 10
 
 REPLAY_EVERY_S = 20.0
 """While a change is measured: the last one is kept."""
@@ -100,8 +104,8 @@ class Effects:
         self._changed_s: float | None = None
         self._next_s = 0.0
         """When a replay is due."""
-        self._unread: Iterator[None] | None = None
-        """Of how tenants stood before the last change, what was not read yet."""
+        self._unread: deque[Iterator[None]] = deque()
+        """Of how tenants stood before each of the last changes, what was not read yet."""
         self.on_changed: Callable[[], None] = lambda: None
         """Called when a comparison begins or ends."""
 
@@ -131,21 +135,25 @@ class Effects:
         before = Measured(length_s=MINUTE_S, sms=sm_use(self._window.sums(now_s)), tenants=stood)
         is_mixed = self._changed_s is not None and now_s - self._changed_s < MINUTE_S
         self.interrupt()
-        self._unread = standings.of_last_minute(self._tenants, waiting, now_s, stood)
+        self._unread.append(standings.of_last_minute(self._tenants, waiting, now_s, stood))
         self._open = [
             Effect(at_s=now_s, kind=kind, tenant=tenant, text=text, is_mixed=is_mixed, before=before, was=was)
             for kind, tenant, text, was in changes[:KEPT]
         ]
-        self.read_some()
+        for _ in self.read(FIRST_READ):
+            pass
 
-    def read_some(self, most: int | None = READ_AT_ONCE) -> None:
-        """Go on reading how tenants stood before the last change, with so many of them or to the end."""
-        if self._unread is None:
-            return
-        read = sum(1 for _ in islice(self._unread, most))
-        if most is None or read < most:
-            self._unread = None
-            self.on_changed()
+    def read(self, most: int | None = None) -> Iterator[None]:
+        """Go on reading how tenants stood before changes: one with each step, so many or all."""
+        left = most
+        while self._unread and left != 0:
+            before = self._unread[0]
+            for _ in islice(before, left):
+                left = None if left is None else left - 1
+                yield
+            if left != 0 and self._unread and self._unread[0] is before:
+                self._unread.popleft()
+                self.on_changed()
 
     def interrupt(self) -> None:
         """Something happened that ends a comparison: another change, or an engine's start."""
@@ -192,11 +200,18 @@ class Effects:
 
     def all(self) -> list[Effect]:
         """Newest first."""
-        self.read_some(None)
+        for _ in self.read():
+            pass
         return [*reversed(self._so_far(is_over=False)), *reversed(self._effects)]
 
+    async def told(self) -> list[Effect]:
+        """The same; what is left to be read is read between turns of the loop."""
+        for number, _ in enumerate(self.read()):
+            if number % TOLD_AT_ONCE == 0:
+                await asyncio.sleep(0)
+        return self.all()
+
     def _close(self) -> None:
-        self.read_some(None)
         self._effects.extend(self._so_far(is_over=True))
         was_measuring, self._open = self.is_measuring, []
         self._sums, self._tallies = [0] * COLUMNS, {}

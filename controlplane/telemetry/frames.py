@@ -5,7 +5,7 @@ Telling of a hundred tenants takes tens of milliseconds, so the tenants of one e
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from heapq import nlargest
 
 from pdmuxd.controlplane.events.messages import (
@@ -37,7 +37,7 @@ from pdmuxd.controlplane.tenants.records import TenantRecord
 MAX_TENANTS = 100
 """In one event: it is sent every second to every client."""
 TOLD_AT_ONCE = 20
-"""Tenants in one slice; `python tests/lab admin-holds` measures how long that holds the event loop."""
+"""Tenants in one slice, which takes some 5 ms."""
 
 
 class Frames:
@@ -62,6 +62,8 @@ class Frames:
         """Tenants of the event that is being made which are not told yet, the last first."""
         self._told: list[TenantLoad] = []
         self._omitted = 0
+        self._summed: tuple[Mapping[str, OpenCounts], OpenCounts] = {}, NOTHING_OPEN
+        """What was open, and all of it together: of several events it is the same."""
 
     def stats(
         self,
@@ -72,7 +74,10 @@ class Frames:
     ) -> StatsEvent:
         """The load and the latencies of this moment; `waiting` is what is open, by tenant."""
         load = self._counters.load(status, self._decisions.latest, now_s)
-        everyone, rates, opened = self._everyone, self._everyone.rates(now_s), summed(waiting.values())
+        everyone, rates = self._everyone, self._everyone.rates(now_s)
+        if self._summed[0] is not waiting:
+            self._summed = waiting, summed(waiting.values())
+        opened = self._summed[1]
         return StatsEvent(
             **{name: getattr(load, name) for name in type(load).model_fields},
             at=instant(now_s),
@@ -127,10 +132,11 @@ class Frames:
         now_s: float,
         *,
         at_once: int = MAX_TENANTS,
-    ) -> TenantsEvent:
-        """Tell of the next tenants; the event, which is done once `is_making_tenants` says no more."""
+    ) -> Iterator[None]:
+        """Tell of the next tenants, of one with each step."""
         in_flight = self._in_flight()
         for _ in range(min(at_once, len(self._left))):
+            yield
             name = self._left.pop()
             tenant, attainment = directory.tenants.get(name), self._tenants.get(name)
             if tenant is not None and attainment is not None:
@@ -143,13 +149,15 @@ class Frames:
                     now_s=now_s,
                 )
                 self._told.append(load)
-        told = () if self._left else tuple(self._told)
-        incidents, omitted = ((), 0) if self._left else self._states.incidents.told(now_s)
+
+    def tenants(self, now_s: float) -> TenantsEvent:
+        """The event, of the tenants that were told of."""
+        incidents, omitted = self._states.incidents.told(now_s)
         return TenantsEvent(
             at=instant(now_s),
             window_ms=to_ms(WINDOW_S),
             omitted=self._omitted,
-            tenants=told,
+            tenants=tuple(self._told),
             incidents=incidents,
             incidents_omitted=omitted,
         )
@@ -179,6 +187,9 @@ class StrictestTarget:
 
 
 def _strictest(tenants: list[TenantRecord], caps: TbtCaps) -> TbtTarget | None:
+    if not caps:
+        first = min(tenants, key=lambda tenant: (tenant.slo.tbt_s, tenant.name), default=None)
+        return None if first is None else TbtTarget(tenant=first.name, tbt_ms=to_ms(first.slo.tbt_s))
     # A tenant that is capped is planned for at another's target: it is that one's.
     planned = (
         (_planned_tbt_s(tenant, caps.get(tenant.name)), tenant.name in caps, tenant.name)

@@ -6,7 +6,7 @@ if that has a good part of all work; else it stands behind nobody.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from pdmuxd.controlplane.telemetry.counts import CountWindow
@@ -15,6 +15,9 @@ from pdmuxd.controlplane.telemetry.waiting import OpenCounts
 MUCH = 0.3
 """A share of all prompt tokens from which on a tenant is named."""
 MINUTE_S, BEFORE_S = 60.0, 300.0
+ANSWER_HOLDS_S = 1.0
+LOOKED_AT_ONCE = 50
+"""Tenants, which take some 10 us each."""
 _SLOT_S = 10.0
 _MOST_TENANTS = 1000
 """Of more, those without prompts in six minutes are forgotten."""
@@ -37,13 +40,12 @@ class PromptWork:
     def __init__(self) -> None:
         self._began_s: float | None = None
         self._tenants: dict[str, CountWindow] = {}
-        self._answered: tuple[float, Mapping[str, OpenCounts], Ahead | None] | None = None
-        """The last answer: many incidents ask at one instant, of up to a thousand tenants."""
+        self._answered: tuple[float, Ahead | None] | None = None
+        """The last answer, and when: many incidents ask at one instant, of up to a thousand tenants."""
 
     def add(self, tenant: str, tokens: int, now_s: float) -> None:
         """A prompt of so many tokens that were not cached has been prefilled."""
         self._began_s = now_s if self._began_s is None else self._began_s
-        self._answered = None
         window = self._tenants.get(tenant)
         if window is None:
             if len(self._tenants) >= _MOST_TENANTS:
@@ -54,19 +56,28 @@ class PromptWork:
         window.add(1, 1, now_s)
 
     def ahead(self, waiting: Mapping[str, OpenCounts], now_s: float) -> Ahead | None:
-        """Who fills the queue; None if nobody's prompts are a good part of it, or none are known."""
-        last = self._answered
-        if last is None or last[0] != now_s or last[1] is not waiting:
-            last = self._answered = now_s, waiting, self._first(waiting, now_s)
-        return last[2]
+        """Who fills the queue; None if nobody's prompts are a good part of it, or none are known.
 
-    def _first(self, waiting: Mapping[str, OpenCounts], now_s: float) -> Ahead | None:
+        Whoever has looked less than a second ago is told the same.
+        """
+        if self._answered is None or now_s - self._answered[0] >= ANSWER_HOLDS_S:
+            for _ in self.look(waiting, now_s):
+                pass
+        return None if self._answered is None else self._answered[1]
+
+    def look(self, waiting: Mapping[str, OpenCounts], now_s: float) -> Iterator[None]:
+        """See who fills the queue, at a few tenants with each step."""
         now, before = dict[str, float](), dict[str, float]()
-        for name, window in self._tenants.items():
+        for number, (name, window) in enumerate(tuple(self._tenants.items()), start=1):
+            if number % LOOKED_AT_ONCE == 0:
+                yield
             lately, (tokens, requests) = window.sums(now_s, MINUTE_S)[0], window.sums(now_s)
             waits = waiting[name].waiting * tokens / requests if name in waiting and requests else 0.0
             now[name] = lately + waits
             before[name] = (tokens - lately) * MINUTE_S / BEFORE_S
+        self._answered = now_s, self._first(now, before, now_s)
+
+    def _first(self, now: Mapping[str, float], before: Mapping[str, float], now_s: float) -> Ahead | None:
         total = sum(now.values())
         named = [name for name, work in now.items() if total and work >= MUCH * total]
         if not named:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, OrderedDict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from importlib.metadata import version as installed_version
 
 from pdmuxd.controlplane.events.buffer import EventBuffer
@@ -34,7 +34,7 @@ from pdmuxd.controlplane.telemetry.delivery import DeliveryLateness
 from pdmuxd.controlplane.telemetry.delivery_delays import DeliveryDelays
 from pdmuxd.controlplane.telemetry.directory_change import DirectoryChange
 from pdmuxd.controlplane.telemetry.drift import DriftWatch
-from pdmuxd.controlplane.telemetry.effects import Effects
+from pdmuxd.controlplane.telemetry.effects import READ_AT_ONCE, Effects
 from pdmuxd.controlplane.telemetry.expected_tokens import ExpectedTokens
 from pdmuxd.controlplane.telemetry.forecast_record import ForecastRecord
 from pdmuxd.controlplane.telemetry.frames import TOLD_AT_ONCE, Frames, StrictestTarget
@@ -148,7 +148,7 @@ class Telemetry:
         self._ticks = 0
         self._followed_s = self.started_s
         self._counted: tuple[float, Mapping[str, OpenCounts]] = 0.0, {}
-        self.effects = Effects(clock=clock, tenants=self.tenants, waiting=self.open_counts)
+        self.effects = Effects(clock=clock, tenants=self.tenants, waiting=self.open_lately)
         self._chronicle = Chronicle(self.recorder, self.effects)
         self.tbt_caps: TbtCaps = {}
         """Tenants whose TBT target costs the others too much at present."""
@@ -322,37 +322,54 @@ class Telemetry:
     # Time passes
 
     def tick(self) -> None:
-        """Every tenth of a second: tell how things are; every second also of tenants and alarms."""
+        """A turn, at once."""
+        for _ in self.turn():
+            pass
+
+    def turn(self) -> Iterator[None]:
+        """Every tenth of a second: tell how things are; every second also of tenants and alarms.
+
+        Each step takes some 0.5 ms, however many tenants and requests there are: streams are served between.
+        """
         now_s = self.clock()
         self._ticks += 1
         is_second = self._ticks % TICKS_PER_SECOND == 0
+        yield from self._count_open(now_s, at_most_s=0.0 if is_second else _COUNTED_EVERY_S)
+        waiting = self._counted[1]
         if self.recorder.is_due():
             for settled in self._settling.overdue(now_s):
                 self._settle(settled, now_s)
-            self.recorder.turn(gauges(self.open_lately(now_s), self.in_flight()))
+                yield
+            # Not `yield from`: what is not closed when the daemon ends is closed then.
+            for _ in self.recorder.turn(gauges(waiting, self.in_flight())):
+                yield
         if self.events.clients:
             self._followed_s = now_s
-        self.effects.read_some()
+        yield from self.effects.read(READ_AT_ONCE)
         if is_second:
             self.effects.tick()
-            self.watch(now_s)
+            yield from self._watch(waiting, now_s)
         else:
-            self.states.look(self.directory, self.open_lately(now_s), now_s)
+            yield from self.states.look(self.directory, waiting, now_s)
         while self.states.changed:
             self._tell_incident(self.states.changed.pop(0))
+            yield
         if not is_second and now_s - self._followed_s > RESUMED_WITHIN_S:
             return
         for event in self.decisions.flush():
             self.publish("decision", event)
+            yield
         self.publish("stats", self.stats_event(now_s))
+        yield
         if is_second:
-            self.frames.begin_tenants(self.open_lately(now_s))
+            self.frames.begin_tenants(waiting)
         if is_second or self.frames.is_making_tenants:
-            waiting = self.open_lately(now_s)
-            told = self.frames.tell_tenants(
+            yield from self.frames.tell_tenants(
                 self.directory, waiting, self.tbt_caps, now_s, at_once=TOLD_AT_ONCE
             )
             if not self.frames.is_making_tenants:
+                told = self.frames.tenants(now_s)
+                yield
                 self.publish("tenants", told.model_copy(update={"alarm_texts": self._alarm_texts()}))
 
     def _alarm_texts(self) -> dict[str, str]:
@@ -360,20 +377,35 @@ class Telemetry:
 
     def watch(self, now_s: float) -> None:
         """Look how tenants stand; raise and clear alarms."""
-        waiting = self.open_counts(now_s)
-        self._counted = now_s, waiting
+        self._counted = now_s, self.open_counts(now_s)
+        for _ in self._watch(self._counted[1], now_s):
+            pass
+
+    def _count_open(self, now_s: float, *, at_most_s: float) -> Iterator[None]:
+        """Count what is open, unless that was done so short a time ago."""
+        if now_s - self._counted[0] > at_most_s:
+            found: dict[str, OpenCounts] = {}
+            yield from self.open.counting(self.directory.tenants, now_s, found)
+            self._counted = now_s, found
+
+    def _watch(self, waiting: Mapping[str, OpenCounts], now_s: float) -> Iterator[None]:
         self.states.begin(waiting, now_s)
-        self.states.look(self.directory, waiting, now_s)
+        yield from self.incidents.work.look(waiting, now_s)
+        yield from self.states.look(self.directory, waiting, now_s)
         status = self.status()
         is_serving = status.state in ("serving", "draining")
         self.forecasts.settle(self.lately, now_s)
         self._silences.look(self.counters.heard_s, now_s, is_serving=is_serving)
         for event in self.alarm_watch.look(status, waiting, now_s):
-            self.publish("alarm", event)
-            self.recorder.alarm(event)
+            if event is not None:
+                self.publish("alarm", event)
+                self.recorder.alarm(event)
+            yield
         if int(now_s) % _INCIDENTS_STORED_EVERY_S == 0:
-            for incident in self.incidents.open(now_s):
-                self.recorder.incident(incident)
+            for name in self.incidents.names():
+                if (incident := self.incidents.of(name, now_s)) is not None:
+                    self.recorder.incident(incident)
+                yield
 
     def publish(self, type_: EventType, message: EventMessage) -> None:
         """Tell every client."""
@@ -425,9 +457,11 @@ class Telemetry:
         return self.frames.stats(self.status(), self.open_lately(now_s), strictest, now_s)
 
     def tenants_event(self, now_s: float) -> TenantsEvent:
-        """The same of each tenant that is active, at once: `tick` tells them in slices."""
+        """The same of each tenant that is active, at once: `turn` tells them in slices."""
         self.frames.begin_tenants(waiting := self.open_counts(now_s))
-        return self.frames.tell_tenants(self.directory, waiting, self.tbt_caps, now_s)
+        for _ in self.frames.tell_tenants(self.directory, waiting, self.tbt_caps, now_s):
+            pass
+        return self.frames.tenants(now_s)
 
     def _on_hello(self, hello: Hello) -> None:
         layers = hello.model_shape.layers if hello.model_shape is not None else 0

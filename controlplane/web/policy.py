@@ -48,7 +48,7 @@ def policy_routes(
     ) -> Response:
         shown = Shown.now_unless(at, window, time.time())
         # What is learned, and effects, belong to the event loop.
-        effects = effects_of(telemetry.effects.all())
+        effects = effects_of(await telemetry.effects.told())
         if shown.is_all:
             return await asyncio.to_thread(show, request, csv, _learned(fallback), effects)
         seen = await happened(history, shown, "policy", "engine")
@@ -58,7 +58,7 @@ def policy_routes(
     async def take_form(request: Request) -> Response:
         sent = await read_form(request)
         require_own_form(request, sent, session_of(request))
-        learned, effects = _learned(fallback), effects_of(telemetry.effects.all())
+        learned, effects = _learned(fallback), effects_of(await telemetry.effects.told())
         return await asyncio.to_thread(take, request, sent, learned, effects)
 
     def show_past(

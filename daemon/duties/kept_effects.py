@@ -39,7 +39,7 @@ class EffectsKeeper:
 
     async def write(self) -> None:
         """Write what is known, if it is not what was written last."""
-        known = self._effects.all()
+        known = await self._effects.told()
         if known == self._written:
             return
         try:

@@ -144,7 +144,7 @@ class HistoryKeeper:
 
     async def end(self) -> None:
         """Store what was counted until now."""
-        self.history.recorder.turn({})
+        self.history.recorder.turn(())
         await self.flush()
 
     async def _restore(self, window_s: float, step_s: int) -> int:

@@ -28,6 +28,8 @@ from pdmuxd.controlplane.history.recorder import Series
 from pdmuxd.controlplane.services.control_plane import ControlPlane
 from pdmuxd.controlplane.telemetry.attainment import DAY_S, HOUR_S, MONTH_S
 from pdmuxd.controlplane.telemetry.incidents import MOST_OPEN, MOST_OVER
+from pdmuxd.controlplane.telemetry.telemetry import TICK_S as TURN_S
+from pdmuxd.controlplane.telemetry.turning import keep_turning
 from pdmuxd.controlplane.tenants.api_keys import ApiKeyRow
 from pdmuxd.controlplane.tenants.credentials import digest
 from pdmuxd.controlplane.tenants.slo_revisions import SloRevisionRow
@@ -217,6 +219,17 @@ class FullNode:
             took_s=min(each.took_s for each in found),
             answer=found[-1].answer,
         )
+
+    async def turns_hold(self, turns: int) -> float:
+        """How long the telemetry's turns hold the loop at most, in seconds of its thread."""
+        self.parts.telemetry.events.clients = 1
+        with _longest_callback() as longest:
+            turning = asyncio.create_task(keep_turning(self.parts.telemetry))
+            await asyncio.sleep(turns * TURN_S)
+            turning.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await turning
+        return longest[0]
 
     async def _hold(self, method: str, path: str, json: bytes) -> Hold:
         ticker = asyncio.create_task(_late())

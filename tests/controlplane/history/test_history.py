@@ -62,6 +62,32 @@ async def test_seconds_minutes_hours_and_days_agree(
     assert await arrivals(history, "batch", MINUTE) == {}
 
 
+async def test_what_comes_while_a_second_is_closed_is_of_the_next(
+    history: History, recorder: Recorder, clock: HandClock
+) -> None:
+    recorder.use(directory(**{f"t{n}": 0.04 for n in range(100)}).tenants)
+    for n in range(100):
+        recorder.row(f"t{n}")[Column.ARRIVALS] += 1
+    clock.turn(1.0)
+    closing = recorder.turn([(f"t{n}", Gauges(waiting=2)) for n in range(100)])
+    next(closing)
+    recorder.row("t99")[Column.ARRIVALS] += 10
+    next(closing)
+    await history.flush()  # which stores all of the second, and none of the next
+    assert list(closing) == []
+    assert await arrivals(history, "t99", MINUTE) == {int(START_S): 1}
+    assert await arrivals(history, NODE, MINUTE) == {int(START_S): 100}
+    for _ in range(2):  # and what was not closed to its end is with the next
+        clock.turn(1.0)
+        recorder.turn(())
+    assert await arrivals(history, "t99", 1) == {int(START_S): 1, int(START_S) + 1: 10}
+    assert recorder.pending("t99")[0][1][Column.ARRIVALS] == 10
+    assert (
+        unpacked(recorder.packed(NODE, start_s=int(START_S), end_s=int(START_S) + 1)[0][1])[Column.WAITING]
+        == 200
+    )
+
+
 async def test_a_minute_is_whole_when_the_daemon_starts_again_within_it(
     history: History, recorder: Recorder, clock: HandClock, control_plane: ControlPlane
 ) -> None:
@@ -82,7 +108,7 @@ async def test_largest_values_stay_the_largest(
     for late, oldest_s in ((3, 1.5), (9, 7.25), (0, 0.0)):
         gauges = {"chat": Gauges(waiting=late + 1, late=late, oldest_wait_s=oldest_s, in_flight=late + 2)}
         clock.turn(1.0)
-        recorder.turn(gauges)
+        recorder.turn(gauges.items())
         await history.flush()
     period = Period(start_s=START_S, end_s=START_S + HOUR, step_s=HOUR)
     for tenant in ("chat", NODE):

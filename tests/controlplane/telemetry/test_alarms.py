@@ -23,7 +23,7 @@ def told(alarms: Alarms, present: Iterator[bool] | list[bool], *, step_s: float 
     """What is raised and cleared while the condition is there or not, second by second."""
     states = []
     for index, is_there in enumerate(present):
-        changed = alarms.update([BURN] if is_there else [], START_S + index * step_s)
+        changed = list(alarms.update([BURN] if is_there else [], START_S + index * step_s))
         states += [event.state for event in changed]
     return states
 
@@ -42,7 +42,7 @@ def test_the_text_is_of_now_and_the_beginning_stays_when_a_condition_changes() -
     told(alarms, [True] * 5)
     (before,) = alarms.active()
     changed = replace(BURN, text="chat: burns faster")
-    assert alarms.update([changed], START_S + 9.0) == []
+    assert list(alarms.update([changed], START_S + 9.0)) == []
     (after,) = alarms.active()
     assert (before.text, after.text) == ("chat: burns", "chat: burns faster")
     assert (after.since, after.at) == (before.since, before.at)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 import pytest
 from hypothesis import given, settings
@@ -22,7 +22,7 @@ from pdmuxd.controlplane.telemetry.incidents import (
     Predicted,
 )
 from pdmuxd.controlplane.telemetry.judged import Delivered
-from pdmuxd.controlplane.telemetry.prompt_work import Ahead, PromptWork
+from pdmuxd.controlplane.telemetry.prompt_work import PromptWork
 from pdmuxd.controlplane.telemetry.silences import Silences
 from pdmuxd.controlplane.telemetry.slo_violations import Cause
 from pdmuxd.controlplane.telemetry.telemetry import TICK_S, TICKS_PER_SECOND, Telemetry
@@ -335,29 +335,28 @@ def test_a_late_stream_does_not_keep_an_incident_open_when_it_ends_minutes_later
     assert known.incidents.open(clock()) == []
 
 
-def test_the_queue_is_looked_through_once_when_many_incidents_ask_at_an_instant(
+def test_the_queue_is_looked_through_once_a_second_however_many_incidents_ask(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     asked: list[float] = []
-    first = PromptWork._first
+    look = PromptWork.look
 
-    def counted(self: PromptWork, waiting: Mapping[str, OpenCounts], now_s: float) -> Ahead | None:
+    def counted(self: PromptWork, waiting: Mapping[str, OpenCounts], now_s: float) -> Iterator[None]:
         asked.append(now_s)
-        return first(self, waiting, now_s)
+        return look(self, waiting, now_s)
 
-    monkeypatch.setattr(PromptWork, "_first", counted)
+    monkeypatch.setattr(PromptWork, "look", counted)
     work, now_s = PromptWork(), START_S + 1.0
     work.add("docs", 4000, START_S)
     waiting = {"chat": OpenCounts(waiting=2, late=2)}
     assert [one.tenant for _ in range(3) if (one := work.ahead(waiting, now_s))] == ["docs"] * 3
     assert asked == [now_s]
     work.add("chat", 40_000, now_s)
-    found = work.ahead(waiting, now_s)
+    found = work.ahead(waiting, now_s + 1.0)
     assert found is not None
     assert found.tenant == "chat"
-    work.ahead({}, now_s)
-    work.ahead({}, now_s + 1.0)
-    assert len(asked) == 4
+    assert work.ahead({}, now_s + 1.5) == found
+    assert asked == [now_s, now_s + 1.0]
 
 
 def test_causes_are_those_that_the_open_incidents_tell() -> None:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from telemetry_feeds import HandClock, request_record, telemetry
+from telemetry_feeds import START_S, HandClock, request_record, telemetry
 
+from pdmuxd.controlplane.history.columns import Column
+from pdmuxd.controlplane.history.recorder import NODE, unpacked
 from pdmuxd.controlplane.telemetry.attainment import HOUR_S
 from pdmuxd.controlplane.telemetry.telemetry import TICK_S, TICKS_PER_SECOND, Telemetry
 from pdmuxd.controlplane.telemetry.tenant_states import AT_ONCE
@@ -34,6 +36,28 @@ def test_a_verdict_follows_when_requests_end_and_windows_pass() -> None:
     clock.turn(HOUR_S)
     turn(known, clock, 1)
     assert list(known.states.active()) == []
+
+
+def test_traffic_between_the_steps_of_turns_is_counted_once() -> None:
+    clock = HandClock()
+    known = telemetry(clock, **{f"t{n}": 0.04 for n in range(60)})
+    ended = 0
+    for _ in range(12 * TICKS_PER_SECOND):
+        clock.turn(TICK_S)
+        for _ in known.turn():
+            name = f"t{ended % 60}"
+            known.on_begin(f"r{ended}", tenant=name, path="/v1/completions")
+            known.on_read(f"r{ended}", is_streamed=True, body_bytes=400, read_s=0.0)
+            known.on_request(request_record(request_id=f"r{ended}", tenant=name, ttft_s=9.0))
+            known.on_answered(f"r{ended}", status=200)
+            ended += 1
+    assert ended > 1000
+    turn(known, clock, 3)
+    assert sum(each.requests for each in known.tenants.values()) == known.everyone.requests == ended
+    kept = known.recorder.packed(NODE, start_s=int(START_S), end_s=int(START_S) + 60)
+    assert sum(unpacked(packed)[Column.ENDED] for _, packed in kept) == ended
+    assert dict(known.states.verdicts) == {"missed": 60}
+    assert len(known.incidents.causes()) == 60
 
 
 def test_a_tenant_that_waits_late_is_missed_before_any_request_ends() -> None:
