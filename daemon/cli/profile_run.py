@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from pdmuxd.daemon.cli.admin_address import settings_of
+from pdmuxd.daemon.cli.engine_flags import ENGINE, MODEL, read_settings
 from pdmuxd.engine.core.errors import InvalidValueError
 
 app = typer.Typer()
@@ -18,7 +18,9 @@ UNITS_S = {"s": 1.0, "m": 60.0, "h": 3600.0}
 INTERRUPTED = 130
 
 
-@app.command(epilog="Example: pdmuxd profile run --budget 5m --name h200-llama-8b --activate")
+@app.command(
+    epilog="Example: pdmuxd profile run --model /srv/models/llama-3.1-8b-instruct --budget 3m --activate"
+)
 def run(
     ctx: typer.Context,
     budget: Annotated[
@@ -43,6 +45,8 @@ def run(
     fresh: Annotated[
         bool, typer.Option("--fresh", help="Do not go on from what a broken-off run has measured.")
     ] = False,
+    engine: Annotated[str | None, ENGINE] = None,
+    model: Annotated[str | None, MODEL] = None,
 ) -> int:
     """Measure the configured engine, which is started for it: no daemon may run meanwhile.
 
@@ -50,7 +54,7 @@ def run(
     and GPU goes on from it, as it does after a crash; its budget includes what was spent before.
     """
     budget_s = seconds_of(budget)
-    settings = settings_of(ctx)
+    settings = read_settings(ctx, {"engine.kind": engine, "engine.sglang.model": model}).settings
     from pdmuxd.daemon.profiling.command import Wanted, profile_engine
 
     wanted = Wanted(

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from pdmuxd.daemon.cli import completing
+from pdmuxd.daemon.cli.engine_flags import ENGINE, MODEL, read_settings
 
 if TYPE_CHECKING:
     from pdmuxd.daemon.settings import LoadedSettings
@@ -22,10 +23,6 @@ _FIRST_RUN = typer.Option(
 )
 _PORT = typer.Option("--port", metavar="PORT", help="Same as --set data.port=PORT.")
 _ADMIN_PORT = typer.Option("--admin-port", metavar="PORT", help="Same as --set admin.port=PORT.")
-_ENGINE = typer.Option(
-    "--engine", metavar="KIND", help="Same as --set engine.kind=KIND.", autocompletion=completing.engine_kinds
-)
-_MODEL = typer.Option("--model", metavar="PATH", help="Same as --set engine.sglang.model=PATH.")
 _PROFILE = typer.Option(
     "--profile",
     metavar="NAME",
@@ -50,8 +47,8 @@ def serve(
     first_run: Annotated[bool, _FIRST_RUN] = False,
     port: Annotated[str | None, _PORT] = None,
     admin_port: Annotated[str | None, _ADMIN_PORT] = None,
-    engine: Annotated[str | None, _ENGINE] = None,
-    model: Annotated[str | None, _MODEL] = None,
+    engine: Annotated[str | None, ENGINE] = None,
+    model: Annotated[str | None, MODEL] = None,
     profile: Annotated[str | None, _PROFILE] = None,
     policy: Annotated[str | None, _POLICY] = None,
 ) -> int:
@@ -69,27 +66,13 @@ def serve(
         "engine.profile": profile,
         "engine.policy": policy,
     }
-    return app.serve(_loaded(ctx, flags), first_run=first_run, reread=lambda: _read(ctx, flags))
+    return app.serve(_loaded(ctx, flags), first_run=first_run, reread=lambda: read_settings(ctx, flags))
 
 
 def _loaded(ctx: typer.Context, flags: dict[str, str | None]) -> LoadedSettings:
     """The settings with this command's own flags above those of the root command."""
     from pdmuxd.daemon.process.logging import configure_logging
 
-    loaded = _read(ctx, flags)
+    loaded = read_settings(ctx, flags)
     configure_logging(loaded.settings.log.level, loaded.settings.log.format)
     return loaded
-
-
-def _read(ctx: typer.Context, flags: dict[str, str | None]) -> LoadedSettings:
-    from pdmuxd.daemon.settings import load_settings
-    from pdmuxd.daemon.settings.layers import parse_assignments
-
-    root = ctx.find_root().params
-    overrides = parse_assignments(root.get("assignments") or ())
-    overrides["log.level"] = root.get("log_level") or overrides.get("log.level")
-    return load_settings(root.get("config"), {**overrides, **_given(flags)})
-
-
-def _given(flags: dict[str, str | None]) -> dict[str, object]:
-    return {key: value for key, value in flags.items() if value is not None}

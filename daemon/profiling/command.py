@@ -26,9 +26,9 @@ from pdmuxd.daemon.profiling.progress import CampaignProgress
 from pdmuxd.daemon.profiling.run import Outcome, now_text, run_campaign
 from pdmuxd.daemon.settings import Settings
 from pdmuxd.daemon.settings.places import make_private
-from pdmuxd.daemon.supervisor.choice import choose_engine
+from pdmuxd.daemon.supervisor.choice import choose_engine, has_gpu
 from pdmuxd.daemon.supervisor.plan import EnginePlan
-from pdmuxd.engine.core.errors import ConflictError, InvalidValueError, ProfileError
+from pdmuxd.engine.core.errors import ConflictError, InvalidValueError, ProfileError, SettingsError
 from pdmuxd.engine.link.messages import Hello
 from pdmuxd.engine.profiling.document import MeasuredProfile, to_json
 from pdmuxd.engine.profiling.gate import doubts
@@ -54,14 +54,20 @@ class Wanted:
 def profile_engine(settings: Settings, wanted: Wanted) -> bool:
     """Measure, keep and show; whether measuring was broken off.
 
-    Raises: SettingsError if a daemon holds the state directory; StoreError before anything is measured if
-    there is no database to keep the profile in; EngineError, ProfileError.
+    Raises: SettingsError if a daemon holds the state directory, or there is a GPU and no model is named;
+    StoreError before anything is measured if there is no database to keep the profile in; EngineError,
+    ProfileError.
     """
     for option, path in (("--output", wanted.output), ("--check", wanted.check)):
         if path is not None and path.exists():
             raise InvalidValueError(option, f"{option}: {path} exists; name another file")
         if path is not None and not path.parent.is_dir():
             raise InvalidValueError(option, f"{option}: there is no folder {path.parent}")
+    if settings.engine.kind == "auto" and settings.engine.sglang.model is None and has_gpu():
+        raise SettingsError(
+            "engine.sglang.model is unset, so that the emulated GPU would be measured: give --model PATH, "
+            "as serve has it, or --engine emulator"
+        )
     choice = choose_engine(settings.engine, settings.resolved_state_dir)
     make_private(settings.resolved_state_dir)
     make_private(settings.resolved_runtime_dir)

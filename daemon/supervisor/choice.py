@@ -56,7 +56,7 @@ def choose_engine(settings: EngineSection, state_dir: Path | None = None) -> Eng
         return _sglang(settings, state_dir)
     if settings.kind == "emulator":
         return _emulator(settings, why=None)
-    if not _has_gpu():
+    if not has_gpu():
         if settings.sglang.model is not None:
             raise SettingsError(
                 f"engine.sglang.model is {settings.sglang.model!r}, but no GPU is found (see pdmuxd doctor): "
@@ -153,6 +153,7 @@ def sglang_python(section: SglangSection, state_dir: Path | None = None) -> Path
     )
 
 
-def _has_gpu() -> bool:
+def has_gpu() -> bool:
+    """Whether the driver knows of a GPU."""
     driver = ask_driver()
     return driver is not None and bool(driver.gpus)

@@ -164,3 +164,13 @@ def test_the_file_holds_the_profile_when_measured_for_one(pdmuxd: Pdmuxd, tmp_pa
     found = pdmuxd("profile", "run", "--budget", "10s", "--output", str(file), "--name", "mine")
     assert "samples in" in found.out
     assert json.loads(file.read_text())["name"] == "mine"
+
+
+def test_the_emulated_gpu_is_not_measured_by_accident_where_there_is_one(
+    pdmuxd: Pdmuxd, control_plane: ControlPlane, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pdmuxd.daemon.profiling.command.has_gpu", lambda: True)
+    asked = pdmuxd("profile", "run", "--engine", "auto", "--budget", "10s", code=2)
+    assert "engine.sglang.model is unset" in asked.err
+    assert "--model PATH" in asked.err
+    assert "/not/there" in pdmuxd("profile", "run", "--model", "/not/there", "--budget", "10s", code=2).err
