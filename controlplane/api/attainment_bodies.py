@@ -65,6 +65,7 @@ class TenantAttainmentOut(BaseModel):
     )
     ttft: list[WindowOut]
     tbt: list[WindowOut]
+    e2e: list[WindowOut] = Field(description="Of whole answers, where they have a target.")
     availability: list[AvailabilityOut]
     outcomes: dict[OutcomeWord, int] = Field(
         description="How requests ended since the daemon started; what did not happen is left out.",
@@ -136,6 +137,7 @@ def _out(read: TenantCounts) -> TenantAttainmentOut:
         budget_left_ratio=budget_left(windows[HOUR_S], target_ratio),
         ttft=[_window(counts.ttft, window_s, target_ratio) for window_s, counts in read.windows],
         tbt=[_window(counts.tbt, window_s, target_ratio) for window_s, counts in read.windows],
+        e2e=[_window(counts.e2e, window_s, target_ratio) for window_s, counts in read.windows],
         availability=[_served(counts.availability, s, target_ratio) for s, counts in read.windows],
         outcomes={each.value: count for each, count in read.outcomes.items()},
         requests=read.requests,

@@ -114,7 +114,7 @@ def decision_routes(telemetry: Telemetry) -> APIRouter:
             Query(description="How it ended: see `outcome` of a request."),
         ] = None,
         target: Annotated[
-            Literal["ttft", "tbt", "availability"] | None,
+            Literal["ttft", "tbt", "availability", "e2e"] | None,
             Query(description="Only those that missed this one."),
         ] = None,
         in_flight: Annotated[bool, Query(description="Those in flight instead of those that ended.")] = False,

@@ -65,6 +65,8 @@ class HistoryColumns(BaseModel):
     )
     unserved: list[int] = Field(description="Of these: refused, expired, lost or failed.")
     limited: list[int] = Field(description="Of these, refused by limits of the tenant or of its key.")
+    e2e_judged: list[int] = Field(description="Requests whose whole answers had a target.")
+    e2e_missed: list[int] = Field(description="Of these, whose last token came too late.")
     worst_wait_ms: list[int] = Field(description="The longest that any request waited; a largest value.")
     worst_ttft_ms: list[int] = Field(description="A largest value, as delivered.")
     worst_gap_ms: list[int] = Field(description="A largest value, as delivered.")

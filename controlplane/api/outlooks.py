@@ -138,6 +138,9 @@ class TenantOutlookOut(BaseModel):
         description="What delivery adds to first tokens, for the share that is promised; it is in `after`."
     )
     gap_delivery_ms: float = Field(description="The same of gaps between tokens.")
+    e2e_attainment_ratio: float | None = Field(
+        description="Of whole answers, under the new targets, by the last minutes' requests."
+    )
 
     @classmethod
     def of(cls, tenant: TenantOutlook) -> Self:
@@ -161,6 +164,7 @@ class TenantOutlookOut(BaseModel):
             tbt_band=BandOut.of(tenant.tbt_band),
             ttft_delivery_ms=to_ms(round(tenant.ttft_delivery_s, 5)),
             gap_delivery_ms=to_ms(round(tenant.gap_delivery_s, 5)),
+            e2e_attainment_ratio=_ratio(tenant.e2e_attainment_ratio),
         )
 
 

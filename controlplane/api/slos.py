@@ -42,6 +42,7 @@ SLO_EXAMPLE: JsonDict = {
 }
 SLO_OUT_EXAMPLE: JsonDict = {
     **SLO_EXAMPLE,
+    "e2e_ms": 20_000,
     "version": 3,
     "settings_version": 17,
     "in_force": True,
@@ -61,10 +62,15 @@ def _number(bounds: tuple[float, float], description: str, **options: Any) -> An
 TTFT_FIXED_MS = _bounds_ms(limits.TTFT_FIXED_RANGE_S)
 TTFT_PER_1K_MS = _bounds_ms(limits.TTFT_PER_1K_RANGE_S)
 TBT_MS = _bounds_ms(limits.TBT_RANGE_S)
+E2E_MS = _bounds_ms(limits.E2E_RANGE_S)
+E2E_RULE = (
+    "From a request's arrival to its last token; of requests with the header `x-pdmuxd-session-id`, from the "
+    "arrival of the session's first. Null: whole answers have no target."
+)
 
 
 class SloIn(Body):
-    """A tenant's targets, all four."""
+    """A tenant's targets, all of them."""
 
     model_config = ConfigDict(json_schema_extra={"examples": [SLO_EXAMPLE]})
     allowed: ClassVar[Mapping[str, str]] = {
@@ -72,6 +78,7 @@ class SloIn(Body):
         "ttft_per_1k_new_tokens_ms": in_words(TTFT_PER_1K_MS),
         "tbt_ms": in_words(TBT_MS),
         "attainment_ratio": in_words(limits.ATTAINMENT_RANGE),
+        "e2e_ms": f"null, or {in_words(E2E_MS)}",
     }
 
     ttft_fixed_ms: float = _number(
@@ -84,6 +91,7 @@ class SloIn(Body):
     attainment_ratio: float = _number(
         limits.ATTAINMENT_RANGE, "The share of requests, and of gaps, that must meet their target."
     )
+    e2e_ms: float | None = _number(E2E_MS, E2E_RULE, default=None)
 
     def to_core(self) -> Slo:
         """Convert to seconds."""
@@ -92,6 +100,7 @@ class SloIn(Body):
             ttft_per_1k_new_tokens_s=from_ms(self.ttft_per_1k_new_tokens_ms),
             tbt_s=from_ms(self.tbt_ms),
             attainment_ratio=self.attainment_ratio,
+            e2e_s=None if self.e2e_ms is None else from_ms(self.e2e_ms),
         )
 
 
@@ -108,13 +117,15 @@ class SloPatch(Body):
     ttft_per_1k_new_tokens_ms: float | None = _number(TTFT_PER_1K_MS, _STAYS, default=None)
     tbt_ms: float | None = _number(TBT_MS, _STAYS, default=None)
     attainment_ratio: float | None = _number(limits.ATTAINMENT_RANGE, _STAYS, default=None)
+    e2e_ms: float | None = _number(E2E_MS, f"{_STAYS} `PUT` takes it away.", default=None)
 
     def applied_to(self, slo: Slo) -> Slo:
-        """The targets with the change in them. A null stays too: no target can be none."""
+        """The targets with the change in them. What is null stays too."""
         times = {
             "ttft_fixed_s": self.ttft_fixed_ms,
             "ttft_per_1k_new_tokens_s": self.ttft_per_1k_new_tokens_ms,
             "tbt_s": self.tbt_ms,
+            "e2e_s": self.e2e_ms,
         }
         given = {name: from_ms(value) for name, value in times.items() if value is not None}
         if self.attainment_ratio is not None:
@@ -131,6 +142,7 @@ class SloOut(BaseModel):
     ttft_per_1k_new_tokens_ms: float
     tbt_ms: float = Field(description=TBT_RULE)
     attainment_ratio: float
+    e2e_ms: float | None = Field(description=E2E_RULE)
     version: int = Field(description="This tenant's own count of edits; also the ETag.")
     settings_version: int = Field(description="The global version that this edit was given.")
     in_force: bool = Field(description="The running engine has confirmed that it works with these targets.")
@@ -145,6 +157,7 @@ class SloOut(BaseModel):
             ttft_per_1k_new_tokens_ms=to_ms(slo.ttft_per_1k_new_tokens_s),
             tbt_ms=to_ms(slo.tbt_s),
             attainment_ratio=slo.attainment_ratio,
+            e2e_ms=None if slo.e2e_s is None else to_ms(slo.e2e_s),
             version=revision.version,
             settings_version=revision.settings_version,
             in_force=in_force,

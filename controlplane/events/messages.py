@@ -149,10 +149,13 @@ class TenantLoad(EventMessage):
     """Gaps in time, of all."""
     availability_ratio: float | None = None
     """Requests that were served, of all that were asked; over the last hour, as the two before."""
+    e2e_attainment_ratio: float | None = None
+    """Whole answers in time, of all that have a target; over the last hour."""
     ttft_burn: float | None
     tbt_burn: float | None
     availability_burn: float | None = None
     """Over five minutes, as the two before; refusals by the tenant's own limits included."""
+    e2e_burn: float | None = None
     asked: int = 0
     """Over five minutes: requests that are over, but for those that clients gave up or were not valid."""
     unserved: int = 0
@@ -171,7 +174,7 @@ class IncidentTarget(EventMessage):
 
     model_config = ConfigDict(frozen=True, use_attribute_docstrings=True)
 
-    target: Literal["ttft", "tbt", "availability"] = Field(examples=["ttft"])
+    target: Literal["ttft", "tbt", "availability", "e2e"] = Field(examples=["ttft"])
     """Which."""
     judged: int
     """Requests that ended, or their gaps, since it began."""
@@ -355,12 +358,17 @@ class RequestEvent(EventMessage):
     tbt_p99_ms: float | None = None
     tbt_gaps: int | None = None
     tbt_gaps_met: int | None = None
+    e2e_ms: float | None = None
+    """From its arrival to its last token."""
+    e2e_target_ms: float | None = None
+    """Null: its whole answer had no target."""
     retractions: int | None = None
     slo_version: int | None = None
     delivered_ttft_ms: float | None = None
-    """As the gateway wrote it to the client; of streamed answers with one choice, like the next two."""
+    """As the gateway wrote it to the client; of streamed answers with one choice, like the next three."""
     delivered_tbt_max_ms: float | None = None
     delivered_tbt_gaps_missed: int | None = None
+    delivered_e2e_ms: float | None = None
     missed: tuple[RequestViolation, ...] = ()
     timeline: tuple[TimelinePoint, ...] = ()
 
@@ -374,6 +382,8 @@ class Targets(EventMessage):
     ttft_fixed_ms: float
     ttft_per_1k_new_tokens_ms: float
     attainment_ratio: float
+    e2e_ms: float | None = None
+    """Of whole answers; null: they have no target."""
     enabled: bool
 
 
@@ -393,6 +403,7 @@ AlarmKind = Literal[
     "ttft_burn",
     "tbt_burn",
     "availability_burn",
+    "e2e_burn",
     "late_now",
     "telemetry_dropped",
     "predictor_drift",

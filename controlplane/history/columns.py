@@ -42,12 +42,15 @@ class Column(IntEnum):
     """Of these: refused, expired, lost or failed."""
     LIMITED = 21
     """Of these, refused by the tenant's own limits."""
-    WORST_WAIT_MS = 22
-    WORST_TTFT_MS = 23
-    WORST_GAP_MS = 24
-    WAITING = 25
-    LATE = 26
-    IN_FLIGHT = 27
+    E2E_JUDGED = 22
+    """Requests whose whole answers had a target."""
+    E2E_MISSED = 23
+    WORST_WAIT_MS = 24
+    WORST_TTFT_MS = 25
+    WORST_GAP_MS = 26
+    WAITING = 27
+    LATE = 28
+    IN_FLIGHT = 29
 
 
 SUMS = tuple(Column)[: Column.WORST_WAIT_MS]

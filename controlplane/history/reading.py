@@ -30,7 +30,7 @@ from pdmuxd.controlplane.services.store import Store
 JUDGED = (
     *("ttft_judged", "ttft_missed", "tbt_requests", "gaps", "gaps_missed"),
     *("engine_ttft_judged", "engine_ttft_missed", "engine_gaps", "engine_gaps_missed"),
-    *("asked", "unserved", "limited"),
+    *("asked", "unserved", "limited", "e2e_judged", "e2e_missed"),
 )
 
 
@@ -71,7 +71,7 @@ class Judged:
     at_s: int
     counts: tuple[int, ...]
     """As JUDGED: TTFT judged and missed, requests with a gap, gaps and missed ones; the engine's TTFT and
-    gaps; requests asked, not served, and of these refused by the tenant's own limits."""
+    gaps; requests asked, not served, and of these refused by the tenant's own limits; whole answers."""
 
 
 class HistoryReader:

@@ -6,7 +6,7 @@ import math
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from pdmuxd.controlplane.milliseconds import to_ms
@@ -20,6 +20,7 @@ from pdmuxd.controlplane.outlook.assumed_load import (
 from pdmuxd.controlplane.outlook.corrected import corrected, forecasts, waiting_requests
 from pdmuxd.controlplane.outlook.queue_forecast import Forecast, Recent, TenantForecast, forecast, is_kept
 from pdmuxd.controlplane.outlook.what_if import Predictors, Questions, in_words, questions, tokens_per_s
+from pdmuxd.controlplane.outlook.whole_answers import e2e_share, lowest_e2e_s
 from pdmuxd.controlplane.telemetry.delivery_delays import Delay, delay_of
 from pdmuxd.controlplane.telemetry.forecast_record import Band, Shares
 from pdmuxd.controlplane.telemetry.recent import P90, EndedRequest
@@ -70,11 +71,16 @@ class TenantOutlook:
     """What delivery adds to first tokens, for the share that is promised; it is in `before` and `after`."""
     gap_delivery_s: float = 0.0
     """The same of gaps."""
+    e2e_attainment_ratio: float | None = None
+    """Of whole answers, under the targets asked about; None where they have none."""
 
     @property
     def is_kept(self) -> bool | None:
         """Whether its targets are predicted to be met in the share that is promised; None without traffic."""
-        return is_kept(self.after, self.slo)
+        kept = is_kept(self.after, self.slo)
+        if kept and self.e2e_attainment_ratio is not None:
+            return self.e2e_attainment_ratio >= self.slo.attainment_ratio
+        return kept
 
     @property
     def expected(self) -> Expected | None:
@@ -82,7 +88,9 @@ class TenantOutlook:
         bands = [band for band in (self.ttft_band, self.tbt_band) if band is not None]
         if not bands:
             return None
-        if any(band.high < self.slo.attainment_ratio for band in bands):
+        whole = self.e2e_attainment_ratio
+        is_late = whole is not None and whole < self.slo.attainment_ratio
+        if is_late or any(band.high < self.slo.attainment_ratio for band in bands):
             return "missed"
         return "kept" if all(band.low >= self.slo.attainment_ratio for band in bands) else "at_risk"
 
@@ -228,7 +236,10 @@ def preview(
     busiest = [name for name, _ in Counter(one.tenant for one in requests).most_common(MOST_TENANTS)]
     names = [tenant, *(name for name in busiest if name != tenant and name in wanted)]
     tenants = tuple(
-        tenant_outlook(name, wanted[name], telemetry, before, after, delays, has_traffic=name in active)
+        replace(
+            tenant_outlook(name, wanted[name], telemetry, before, after, delays, has_traffic=name in active),
+            e2e_attainment_ratio=e2e_share(requests, name, wanted[name]),
+        )
         for name in names
     )
     verdict, text = _verdict(tenants, obstacles, before, held)
@@ -305,6 +316,14 @@ def obstacles_of(
             f"for more requests than may be late; the lowest feasible is {_up(lowest_s)} ms"
         )
         found.append(Obstacle(field="ttft_fixed_ms", text=text, lowest_s=lowest_s))
+    if slo.e2e_s is not None and slo.e2e_s < (current.e2e_s or math.inf):
+        whole_s = lowest_e2e_s(asked, requests, tenant, slo.attainment_ratio)
+        if whole_s is not None and slo.e2e_s < whole_s:
+            text = (
+                f"e2e_ms {to_ms(slo.e2e_s):g} is infeasible: more answers than may be late take longer with "
+                f"the device to themselves; the lowest feasible is {_up(whole_s)} ms"
+            )
+            found.append(Obstacle(field="e2e_ms", text=text, lowest_s=whole_s))
     return tuple(found)
 
 
@@ -424,6 +443,7 @@ def _shares(own: TenantOutlook) -> str:
     known = (
         ("TTFT", after.ttft_attainment_ratio, own.ttft_band),
         ("TBT", after.tbt_attainment_ratio, own.tbt_band),
+        ("whole answers", own.e2e_attainment_ratio, None),
     )
     said = [
         f"{name} {share:.1%}{f' ({band.low:.1%} to {band.high:.1%})' if band else ''}"

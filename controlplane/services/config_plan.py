@@ -146,13 +146,14 @@ def fields_of(tenant: TenantRecord) -> dict[str, Value]:
     return fields | {f"limits.{one.name}": f"{one.value} ({one.action})" for one in tenant.limits}
 
 
-def targets_ms(slo: Slo) -> dict[str, float]:
+def targets_ms(slo: Slo) -> dict[str, float | None]:
     """Targets under their names in REST."""
     return {
         "ttft_fixed_ms": to_ms(slo.ttft_fixed_s),
         "ttft_per_1k_new_tokens_ms": to_ms(slo.ttft_per_1k_new_tokens_s),
         "tbt_ms": to_ms(slo.tbt_s),
         "attainment_ratio": slo.attainment_ratio,
+        "e2e_ms": None if slo.e2e_s is None else to_ms(slo.e2e_s),
     }
 
 

@@ -194,6 +194,7 @@ def _add_targets(change: Change, targets: Iterable[tuple[int, int, TenantRecord]
             "ttft_per_1k_new_tokens_s": record.slo.ttft_per_1k_new_tokens_s,
             "tbt_s": record.slo.tbt_s,
             "attainment_ratio": record.slo.attainment_ratio,
+            "e2e_s": record.slo.e2e_s,
             "settings_version": change.version,
             "created_at": change.now,
         }

@@ -20,7 +20,7 @@ from pdmuxd.engine.core.errors import SloError, StoreError
 from pdmuxd.engine.core.slo import Slo
 from pdmuxd.migrations import head_revision
 
-_FIELDS = ("ttft_fixed_s", "ttft_per_1k_new_tokens_s", "tbt_s", "attainment_ratio")
+_FIELDS = ("ttft_fixed_s", "ttft_per_1k_new_tokens_s", "tbt_s", "attainment_ratio", "e2e_s")
 
 
 def check(url: str) -> str:

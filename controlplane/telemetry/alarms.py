@@ -27,6 +27,7 @@ RULES: dict[AlarmKind, Rule] = {
     "link_lost": Rule(severity="critical", raise_after_s=0.0, clear_after_s=1.0),
     "ttft_burn": Rule(severity="warning", raise_after_s=3.0, clear_after_s=30.0),
     "tbt_burn": Rule(severity="warning", raise_after_s=3.0, clear_after_s=30.0),
+    "e2e_burn": Rule(severity="warning", raise_after_s=3.0, clear_after_s=30.0),
     "availability_burn": Rule(severity="warning", raise_after_s=3.0, clear_after_s=30.0),
     "late_now": Rule(severity="warning", raise_after_s=5.0, clear_after_s=10.0),
     "telemetry_dropped": Rule(severity="warning", raise_after_s=0.0, clear_after_s=60.0),

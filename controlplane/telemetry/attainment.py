@@ -1,7 +1,7 @@
 """How well targets are met, for one tenant or for all: latencies, attainment, error budget and its burn.
 
-TTFT is judged by request, TBT by gap, availability by request that was asked: all three shares must reach the
-attainment that was promised. The budget is
+TTFT is judged by request, TBT by gap, availability by request that was asked, whole answers by request where
+they have a target: all these shares must reach the attainment that was promised. The budget is
 the share that may miss, 1 minus that attainment. Burn is the share that did miss over the budget: at 1 the
 budget is just used up, at 2 twice as fast. An idle hour leaves the whole budget.
 """
@@ -29,10 +29,11 @@ HOUR_SLOT_S, DAY_SLOT_S, MONTH_SLOT_S = 30.0, 900.0, 21_600.0
 _TTFT, _TTFT_MISSED, _TBT, _GAPS, _GAPS_MISSED = range(5)
 _ENGINE_TTFT, _ENGINE_TTFT_MISSED, _ENGINE_GAPS, _ENGINE_GAPS_MISSED = range(5, 9)
 _ASKED, _UNSERVED, _LIMITED = range(9, 12)
-_JUDGED = 12
+_E2E, _E2E_MISSED = range(12, 14)
+_JUDGED = 14
 """Columns of the longer windows, which are for attainment alone."""
-_ENDED, _GOOD, _OUTPUT, _REFUSED = range(12, 16)
-_COLUMNS = 16
+_ENDED, _GOOD, _OUTPUT, _REFUSED = range(14, 18)
+_COLUMNS = 18
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,7 +41,7 @@ class ViolationCounts:
     """One target over one window."""
 
     requests: int
-    """Those with a first token, with a gap, or that were asked."""
+    """Those with a first token, with a gap, that were asked, or with a target of their whole answer."""
     judged: int
     """These requests, or their gaps."""
     missed: int
@@ -82,9 +83,11 @@ class TargetCounts:
     tbt: ViolationCounts
     availability: ViolationCounts
     """Requests that were asked, and those of them that were not served."""
+    e2e: ViolationCounts
+    """Requests whose whole answers have a target."""
 
     def __iter__(self) -> Iterator[ViolationCounts]:
-        return iter((self.ttft, self.tbt, self.availability))
+        return iter((self.ttft, self.tbt, self.availability, self.e2e))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -145,6 +148,9 @@ class Attainment:
             self._count_judged(_TBT, 1, now_s)
             self._count_judged(_GAPS, judged.gaps, now_s)
             self._count_judged(_GAPS_MISSED, judged.gaps_missed, now_s)
+        if judged.e2e_missed is not None:
+            self._count_judged(_E2E, 1, now_s)
+            self._count_judged(_E2E_MISSED, int(judged.e2e_missed), now_s)
         record = judged.record
         if (missed := ttft_missed(record)) is not None:
             self._count_judged(_ENGINE_TTFT, 1, now_s)
@@ -224,6 +230,7 @@ class Attainment:
                 missed=counts[_UNSERVED],
                 limited=counts[_LIMITED],
             ),
+            e2e=ViolationCounts(requests=counts[_E2E], judged=counts[_E2E], missed=counts[_E2E_MISSED]),
         )
 
     def verdict(self, now_s: float, target_ratio: float, waiting: OpenCounts = NOTHING_OPEN) -> Verdict:

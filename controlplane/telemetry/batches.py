@@ -36,6 +36,7 @@ def together(request_id: str, records: Sequence[RequestRecord]) -> RequestRecord
         retractions=sum(each.retractions for each in records),
         tbt_counts=tuple(sorted(gaps.items())),
         decode_s=sum(each.decode_s for each in records),
+        e2e_s=max((each.e2e_s for each in records if each.e2e_s is not None), default=None),
     )
 
 

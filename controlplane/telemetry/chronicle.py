@@ -65,6 +65,9 @@ class Chronicle:
             row[Column.GAPS] += judged.gaps
             row[Column.GAPS_MISSED] += judged.gaps_missed
             row[Column.WORST_GAP_MS] = max(row[Column.WORST_GAP_MS], round(1000 * judged.gap_max_s))
+        if judged.e2e_missed is not None:
+            row[Column.E2E_JUDGED] += 1
+            row[Column.E2E_MISSED] += judged.e2e_missed
         if (missed := ttft_missed(record)) is not None:
             row[Column.ENGINE_TTFT_JUDGED] += 1
             row[Column.ENGINE_TTFT_MISSED] += missed
@@ -159,4 +162,8 @@ def _difference(old: Slo, new: Slo) -> str:
         ("TBT", to_ms(old.tbt_s), to_ms(new.tbt_s), " ms"),
         ("attainment", 100 * old.attainment_ratio, 100 * new.attainment_ratio, "%"),
     )
-    return ", ".join(f"{what} {was:g} to {now:g}{unit}" for what, was, now, unit in shown if was != now)
+    said = [f"{what} {was:g} to {now:g}{unit}" for what, was, now, unit in shown if was != now]
+    if old.e2e_s != new.e2e_s:
+        was, now = ("none" if one is None else f"{to_ms(one):g} ms" for one in (old.e2e_s, new.e2e_s))
+        said.append(f"whole answers {was} to {now}")
+    return ", ".join(said)

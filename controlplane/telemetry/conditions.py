@@ -36,6 +36,7 @@ DAY_OVER_HOUR = 4
 _BURNS: tuple[tuple[AlarmKind, str, Callable[[TargetCounts], ViolationCounts]], ...] = (
     ("ttft_burn", "TTFT", lambda counts: counts.ttft),
     ("tbt_burn", "TBT", lambda counts: counts.tbt),
+    ("e2e_burn", "whole answers", lambda counts: counts.e2e),
     # A client that is held to its own limits is no reason to call anybody.
     ("availability_burn", "availability", lambda counts: counts.availability.without_limited),
 )

@@ -14,6 +14,7 @@ NAMED_RATIO = 0.5
 _IN_A_QUEUE = frozenset({Cause.QUEUED, Cause.EXPIRED})
 _COMMANDS = {
     Cause.PREFILL_SLOW: "pdmuxd slo cost",
+    Cause.ANSWER_LONG: "pdmuxd slo show {tenant}",
     Cause.NO_SPLIT_MEETS_TARGET: "pdmuxd slo preview {tenant}",
     Cause.SLOWER_THAN_PREDICTED: "pdmuxd profile run",
     Cause.PREFILL_BETWEEN_TOKENS: "pdmuxd policy set auto",

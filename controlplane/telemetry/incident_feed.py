@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pdmuxd.controlplane.events.outcomes import ASKED, UNSERVED, Outcome
-from pdmuxd.controlplane.telemetry.incidents import Incidents, Miss
+from pdmuxd.controlplane.telemetry.incidents import Incidents, Miss, Target
 from pdmuxd.controlplane.telemetry.judged import JudgedRequest
 from pdmuxd.controlplane.telemetry.requests import RequestLifecycle
 from pdmuxd.controlplane.telemetry.slo_violations import Cause, SloViolation
@@ -61,6 +61,12 @@ class IncidentFeed:
             incidents.on_missed(tenant, _miss(violations, "ttft", first_s, 1))
         if judged.gaps_missed:
             incidents.on_missed(tenant, _miss(violations, "tbt", gap_s, judged.gaps_missed))
+        if judged.e2e_missed is not None:
+            incidents.on_ended(tenant, "e2e", 1)
+            missed = int(judged.e2e_missed)
+            incidents.on_judged(tenant, "e2e", judged=1, missed=missed, at_s=ended_s, now_s=now_s)
+            if missed:
+                incidents.on_missed(tenant, _miss(violations, "e2e", ended_s, 1))
 
     def on_outcome(self, tenant: str, outcome: Outcome, now_s: float) -> None:
         """A request is over; told once of each."""
@@ -74,10 +80,10 @@ class IncidentFeed:
             incidents.on_missed(tenant, miss)
 
 
-def _miss(violations: tuple[SloViolation, ...], target: str, at_s: float, count: int) -> Miss:
+def _miss(violations: tuple[SloViolation, ...], target: Target, at_s: float, count: int) -> Miss:
     found = next((each for each in violations if each.target == target), None)
     return Miss(
-        target="ttft" if target == "ttft" else "tbt",
+        target=target,
         at_s=at_s,
         by_s=0.0 if found is None else max(0.0, found.by_s),
         cause=Cause.UNKNOWN if found is None else found.cause,

@@ -34,8 +34,8 @@ TOLD = 20
 _SLOT_S = 5.0
 _MISSES_KEPT = 200
 
-Target = Literal["ttft", "tbt", "availability"]
-TARGETS: tuple[Target, ...] = ("ttft", "tbt", "availability")
+Target = Literal["ttft", "tbt", "availability", "e2e"]
+TARGETS: tuple[Target, ...] = ("ttft", "tbt", "availability", "e2e")
 _NOTHING_SEEN = "not explained"
 
 

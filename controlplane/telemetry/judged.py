@@ -31,6 +31,8 @@ class Delivered:
     """How long before the end of the answer the last of these ended."""
     gap_max_s: float = 0.0
     gap_counts: Counts = ()
+    e2e_s: float | None = None
+    """From the arrival of its body to the last write; None: as the engine has it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,6 +47,8 @@ class JudgedRequest:
     gap_max_s: float | None
     gap_counts: Counts
     good: bool
+    e2e_missed: bool | None = None
+    """Of its whole answer; None where that had no target, or did not come to its end."""
     is_delivered: bool = False
     """Whether the gateway saw each write: else times are the engine's."""
     outcome: Outcome | None = None
@@ -61,13 +65,28 @@ def tbt_missed(record: RequestRecord) -> bool | None:
     return None if record.tbt_max_s is None else record.tbt_gaps_met < record.tbt_gaps
 
 
+def e2e_missed(
+    record: RequestRecord, delivered: Delivered | None = None, waited_s: float = 0.0
+) -> bool | None:
+    """Whether the whole answer came late; without an end, if its client `waited_s` longer than the target.
+    None if it had no target, or may have been in time."""
+    if record.e2e_target_s is None:
+        return None
+    if record.outcome == "finished" and record.e2e_s is not None:
+        seen_s = record.e2e_s if delivered is None or delivered.e2e_s is None else delivered.e2e_s
+        return seen_s > record.e2e_target_s + MET_TOLERANCE_S
+    return True if waited_s > record.e2e_target_s else None
+
+
 def is_good(record: RequestRecord) -> bool:
-    """Whether it finished with its TTFT and the p99 of its gaps in time: what a replay calls good, too."""
+    """Whether it finished with its TTFT, the p99 of its gaps and its whole answer in time: what a replay
+    calls good, too."""
     tbt_p99_s = record.tbt_p99_s or 0.0
     return (
         record.outcome == "finished"
         and ttft_missed(record) is False
         and tbt_p99_s <= record.tbt_target_s + MET_TOLERANCE_S
+        and not e2e_missed(record)
     )
 
 
@@ -92,6 +111,7 @@ def judge(
             gap_max_s=record.tbt_max_s,
             gap_counts=record.tbt_counts,
             good=is_good(record),
+            e2e_missed=e2e_missed(record, waited_s=waited_s),
             outcome=outcome,
         )
     missed = delivered.ttft_s > record.ttft_target_s + MET_TOLERANCE_S
@@ -99,6 +119,7 @@ def judge(
     gaps_missed = min(delivered.gaps_missed, record.tbt_gaps)
     seen = sum(count for _, count in delivered.gap_counts)
     together = max(0, record.tbt_gaps - seen)
+    late_whole = e2e_missed(record, delivered, waited_s)
     return JudgedRequest(
         record=record,
         ttft_s=delivered.ttft_s,
@@ -109,7 +130,9 @@ def judge(
         gap_counts=(*delivered.gap_counts, (0, together)) if together else delivered.gap_counts,
         good=record.outcome == "finished"
         and not missed
-        and gaps_missed <= (1.0 - _GOOD_GAPS_RATIO) * record.tbt_gaps,
+        and gaps_missed <= (1.0 - _GOOD_GAPS_RATIO) * record.tbt_gaps
+        and not late_whole,
+        e2e_missed=late_whole,
         is_delivered=True,
         outcome=outcome,
     )

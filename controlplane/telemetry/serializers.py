@@ -86,6 +86,7 @@ def _targets(tenant: TenantRecord) -> Targets:
         ttft_fixed_ms=to_ms(tenant.slo.ttft_fixed_s),
         ttft_per_1k_new_tokens_ms=to_ms(tenant.slo.ttft_per_1k_new_tokens_s),
         attainment_ratio=tenant.slo.attainment_ratio,
+        e2e_ms=ms(tenant.slo.e2e_s),
         enabled=tenant.enabled,
     )
 
@@ -109,6 +110,8 @@ def request(lifecycle: RequestLifecycle) -> RequestEvent:
             "tbt_p99_ms": ms(record.tbt_p99_s),
             "tbt_gaps": record.tbt_gaps,
             "tbt_gaps_met": record.tbt_gaps_met,
+            "e2e_ms": ms(record.e2e_s),
+            "e2e_target_ms": ms(record.e2e_target_s),
             "retractions": record.retractions,
             "slo_version": record.slo_version,
         }
@@ -119,6 +122,7 @@ def request(lifecycle: RequestLifecycle) -> RequestEvent:
             "delivered_ttft_ms": ms(delivered.ttft_s),
             "delivered_tbt_max_ms": to_ms(delivered.gap_max_s),
             "delivered_tbt_gaps_missed": delivered.gaps_missed,
+            "delivered_e2e_ms": ms(delivered.e2e_s),
         }
     return RequestEvent.model_validate(
         {

@@ -10,6 +10,7 @@ from pdmuxd.controlplane.telemetry.batches import parent_of, together
 from pdmuxd.controlplane.telemetry.judged import Delivered, JudgedRequest, judge
 from pdmuxd.controlplane.telemetry.waiting import OpenRequests
 from pdmuxd.controlplane.tenants.records import TenantRecord
+from pdmuxd.engine.core.slo import Slo
 from pdmuxd.engine.link.messages import RequestRecord
 
 RECORD_WITHIN_S = 5.0
@@ -90,7 +91,7 @@ class Settling:
         if tenant is not None and (status in _LOST or (status < 400 and not is_told)):
             target_s = self._open.target_s(request, tenant)
             slo = self._open.slo_of(request, tenant)
-            instead = _without_record(request_id, tenant, ttft_target_s=target_s, tbt_target_s=slo.tbt_s)
+            instead = _without_record(request_id, tenant, slo, ttft_target_s=target_s)
         self._answered[request_id] = _Answered(
             at_s=now_s,
             delivered=delivered,
@@ -121,7 +122,7 @@ class Settling:
 
 
 def _without_record(
-    request_id: str, tenant: TenantRecord, *, ttft_target_s: float, tbt_target_s: float
+    request_id: str, tenant: TenantRecord, slo: Slo, *, ttft_target_s: float
 ) -> RequestRecord:
     """Of a request that no engine reports: nothing was made, as far as is known."""
     return RequestRecord(
@@ -134,7 +135,8 @@ def _without_record(
         queue_s=None,
         ttft_s=None,
         ttft_target_s=ttft_target_s,
-        tbt_target_s=tbt_target_s,
+        tbt_target_s=slo.tbt_s,
+        e2e_target_s=slo.e2e_s,
         tbt_max_s=None,
         tbt_p99_s=None,
         tbt_gaps=0,

@@ -10,7 +10,13 @@ from enum import StrEnum
 from pdmuxd.controlplane.events.outcomes import UNSERVED, Outcome
 from pdmuxd.controlplane.milliseconds import to_ms
 from pdmuxd.controlplane.telemetry.decisions import SeenDecision
-from pdmuxd.controlplane.telemetry.judged import MET_TOLERANCE_S, Delivered, tbt_missed, ttft_missed
+from pdmuxd.controlplane.telemetry.judged import (
+    MET_TOLERANCE_S,
+    Delivered,
+    e2e_missed,
+    tbt_missed,
+    ttft_missed,
+)
 from pdmuxd.engine.core.types import Mode, Reason
 from pdmuxd.engine.link.messages import RequestRecord
 
@@ -24,6 +30,8 @@ class Cause(StrEnum):
     NO_SPLIT_MEETS_TARGET = "no_split_meets_target"
     SLOWER_THAN_PREDICTED = "slower_than_predicted"
     PREFILL_BETWEEN_TOKENS = "prefill_between_tokens"
+    ANSWER_LONG = "answer_long"
+    """Of a whole answer: most of its time went by between its tokens."""
     HOST_LATE = "host_late"
     """The engine made it in time, the client got it late."""
     LOOP_LATE = "loop_late"
@@ -60,7 +68,7 @@ class SloViolation:
     """One missed target."""
 
     target: str
-    """`ttft`, `tbt` or `availability`."""
+    """`ttft`, `tbt`, `e2e` (whole answers) or `availability`."""
     by_s: float
     """How far above the target; of availability, how long the client had waited when it was told."""
     cause: Cause
@@ -82,6 +90,8 @@ def find_violations(
         found.append(_ttft(record, record.ttft_s, prefilling))
     if tbt_missed(record) and record.tbt_max_s is not None:
         found.append(_tbt(record, record.tbt_max_s, decoding))
+    if e2e_missed(record) and record.e2e_s is not None and record.e2e_target_s is not None:
+        found.append(_e2e(record, record.e2e_s, record.e2e_target_s))
     return tuple(found)
 
 
@@ -110,6 +120,11 @@ def find_late_delivery(
         by_s = delivered.gap_max_s - record.tbt_target_s
         text = f"{_head(delivered.gaps_missed, record.tbt_gaps, by_s)}: made in time, delivered late"
         late.append(SloViolation(target="tbt", by_s=by_s, cause=Cause.HOST_LATE, text=text))
+    whole_s, target_s = delivered.e2e_s, record.e2e_target_s
+    if "e2e" not in known and whole_s is not None and target_s is not None and e2e_missed(record, delivered):
+        text = f"whole after {_shown(record.e2e_s or 0.0)}, delivered after {_shown(whole_s)}"
+        text = f"{text}, allowed {_shown(target_s)}"
+        late.append(SloViolation(target="e2e", by_s=whole_s - target_s, cause=Cause.HOST_LATE, text=text))
     return tuple(late)
 
 
@@ -141,6 +156,7 @@ def find_silence(
     for each in found:
         if each.cause in _MAY_BE_STILL:
             is_ttft = each.target == "ttft" or first_s is None
+            first_s = arrived_s if each.target == "e2e" else first_s
             start_s, end_s = (arrived_s, first_s or ended_s) if is_ttft else (first_s or arrived_s, ended_s)
             still_s = silent_s(start_s, end_s)
             if still_s > 0.0 and still_s >= _MOSTLY * each.by_s:
@@ -217,6 +233,22 @@ def _ttft(record: RequestRecord, ttft_s: float, prefilling: Sequence[SeenDecisio
     split = _mostly(prefilling) if cause is Cause.PREFILL_SLOW else None
     by_s = ttft_s - record.ttft_target_s
     return SloViolation(target="ttft", by_s=by_s, cause=cause, text=how, split=split)
+
+
+def _e2e(record: RequestRecord, e2e_s: float, target_s: float) -> SloViolation:
+    """By what took most of its time: the queue, its prefill, or its tokens."""
+    queue_s, ttft_s = record.queue_s or 0.0, record.ttft_s or 0.0
+    parts = {
+        Cause.QUEUED: queue_s,
+        Cause.PREFILL_SLOW: ttft_s - queue_s,
+        Cause.ANSWER_LONG: e2e_s - ttft_s,
+    }
+    text = (
+        f"whole after {_shown(e2e_s)}, allowed {_shown(target_s)}: waited {_shown(queue_s)}, prefilled "
+        f"{_shown(ttft_s - queue_s)}, {record.output_tokens} tokens in {_shown(e2e_s - ttft_s)}"
+    )
+    cause = Cause.RETRACTED if record.retractions else max(parts, key=lambda each: parts[each])
+    return SloViolation(target="e2e", by_s=e2e_s - target_s, cause=cause, text=text)
 
 
 def _tbt(record: RequestRecord, tbt_max_s: float, decoding: Sequence[SeenDecision]) -> SloViolation:

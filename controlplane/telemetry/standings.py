@@ -147,7 +147,7 @@ def of_last_minute(
     counted = []
     for name in active:
         if (known := tenants.get(name)) is not None:  # not deleted since
-            ttft, tbt, _ = known.violations(now_s, MINUTE_S, waiting.get(name, NOTHING_OPEN))
+            ttft, tbt, *_ = known.violations(now_s, MINUTE_S, waiting.get(name, NOTHING_OPEN))
             if ttft.judged or tbt.judged:
                 counted.append((ttft.judged, name, ttft, tbt, known))
         yield

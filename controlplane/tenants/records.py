@@ -63,6 +63,7 @@ class TenantRecord:
             ttft_per_1k_new_tokens_s=self.slo.ttft_per_1k_new_tokens_s,
             tbt_s=self.slo.tbt_s,
             attainment_ratio=self.slo.attainment_ratio,
+            e2e_s=self.slo.e2e_s,
             slo_version=self.slo_version,
             priority_class=self.priority_class,
             weight=self.weight,

@@ -36,6 +36,7 @@ class SloRevisionRow(Row, table=True):
     attainment_ratio: float
     settings_version: int
     created_at: datetime = Field(sa_type=UtcDateTime)
+    e2e_s: float | None = None
 
     def slo(self) -> Slo:
         """Turn into the core's value."""
@@ -44,6 +45,7 @@ class SloRevisionRow(Row, table=True):
             ttft_per_1k_new_tokens_s=self.ttft_per_1k_new_tokens_s,
             tbt_s=self.tbt_s,
             attainment_ratio=self.attainment_ratio,
+            e2e_s=self.e2e_s,
         )
 
     def value(self, tenant: str) -> SloRevision:
@@ -91,6 +93,7 @@ class SloRepository:
             ttft_per_1k_new_tokens_s=slo.ttft_per_1k_new_tokens_s,
             tbt_s=slo.tbt_s,
             attainment_ratio=slo.attainment_ratio,
+            e2e_s=slo.e2e_s,
             settings_version=settings_version,
             created_at=now,
         )

@@ -43,7 +43,7 @@ FIELDS = {
     "rate_scale": ("Times as many requests", "1"),
 }
 LOOK_AGAIN_S = 2
-TARGETS = ("ttft_fixed_ms", "ttft_per_1k_new_tokens_ms", "tbt_ms", "attainment_ratio")
+TARGETS = ("ttft_fixed_ms", "ttft_per_1k_new_tokens_ms", "tbt_ms", "attainment_ratio", "e2e_ms")
 
 
 def replay_routes(

@@ -221,6 +221,8 @@ def _newest(found: Sequence[RequestEvent]) -> Table:
             ms("ttft_target_ms", "TTFT target, ms"),
             ms("tbt_max_ms", "Longest gap, ms"),
             ms("tbt_target_ms", "TBT target, ms"),
+            ms("e2e_ms", "Whole, ms"),
+            ms("e2e_target_ms", "Whole target, ms"),
             Column("missed", "Targets", _judged, "long", ""),
         ),
         rows=[
@@ -236,6 +238,8 @@ def _newest(found: Sequence[RequestEvent]) -> Table:
                 one.ttft_target_ms,
                 one.tbt_max_ms,
                 one.tbt_target_ms,
+                one.e2e_ms,
+                one.e2e_target_ms,
                 "; ".join(f"{miss.target.upper()}: {cause_in_words(miss.cause)}" for miss in one.missed)
                 if one.missed or one.state == "ended"
                 else None,

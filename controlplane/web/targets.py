@@ -30,7 +30,9 @@ FIELDS = {
     "ttft_per_1k_new_tokens_ms": ("TTFT, for each 1,000 prompt tokens that are not cached", "ms"),
     "tbt_ms": ("TBT, for each gap between two tokens", "ms"),
     "attainment_ratio": ("Share that must be in time", "0.5 to 0.9999"),
+    "e2e_ms": ("Whole answer, to its last token; empty for no target", "ms"),
 }
+MAY_BE_EMPTY = ("e2e_ms",)
 
 
 def target_routes(control_plane: ControlPlane, previews: Previews) -> APIRouter:
@@ -39,12 +41,13 @@ def target_routes(control_plane: ControlPlane, previews: Previews) -> APIRouter:
 
     def form(request: Request, name: str, values: Mapping[str, object], status: int = 200) -> Response:
         given = {"error": None, "outlook": None, "why": "", "name": name, "fields": FIELDS, **values}
+        given["may_be_empty"] = MAY_BE_EMPTY
         return page(request, "targets.html", status, title=f"Targets of {name}", **given)
 
     @router.get("/tenants/{name}/targets")
     def show_form(request: Request, name: str) -> Response:
         now = SloOut.of(control_plane.get_slo(name), in_force=False)
-        typed = {field: f"{getattr(now, field):.15g}" for field in FIELDS}
+        typed = _shown(now)
         return form(request, name, {"typed": typed, "version": str(now.version), "now": typed})
 
     @router.post("/tenants/{name}/targets")
@@ -59,7 +62,7 @@ def target_routes(control_plane: ControlPlane, previews: Previews) -> APIRouter:
             "typed": {field: sent.get(field, "").strip() for field in FIELDS},
             "version": sent.get("version", ""),
             "why": sent.get("why", "").strip(),
-            "now": {field: f"{getattr(now, field):.15g}" for field in FIELDS},
+            "now": _shown(now),
         }
         try:
             slo, acted = _slo(sent).to_core(), acting_with(request, sent)
@@ -87,9 +90,17 @@ def target_routes(control_plane: ControlPlane, previews: Previews) -> APIRouter:
     return router
 
 
+def _shown(slo: SloOut) -> dict[str, str]:
+    """The targets as they are typed."""
+    values = {field: getattr(slo, field) for field in FIELDS}
+    return {field: "" if value is None else f"{value:.15g}" for field, value in values.items()}
+
+
 def _slo(sent: Mapping[str, str]) -> SloIn:
     """The targets that were typed. Raises: InvalidValueError naming the field."""
     try:
-        return SloIn.model_validate({field: number_of(sent.get(field, "")) for field in FIELDS})
+        typed = {field: sent.get(field, "").strip() for field in FIELDS}
+        given = {name: number_of(text) for name, text in typed.items() if text or name not in MAY_BE_EMPTY}
+        return SloIn.model_validate(given)
     except ValidationError as error:
         raise refused(error, "targets") from None

@@ -108,7 +108,7 @@ def _tables(
 ) -> Sequence[Table]:
     """What the page shows in its tables."""
     of_key = ("key_id", "label", "state", "scopes", "last4", "created_at", "last_used_at", "expires_at")
-    of_slo = ("ttft_fixed_ms", "ttft_per_1k_new_tokens_ms", "tbt_ms", "attainment_ratio")
+    of_slo = ("ttft_fixed_ms", "ttft_per_1k_new_tokens_ms", "tbt_ms", "e2e_ms", "attainment_ratio")
     return (
         plain_table("misses", ("target", "cause", "requests"), misses),
         plain_table(
@@ -155,6 +155,7 @@ def kept(telemetry: Telemetry, tenant: Tenant) -> Sequence[Kept]:
         for target, counts in zip(
             LABELS.values(), attainment.violations(now_s, window_s, waiting), strict=True
         )
+        if counts.judged or target != LABELS["e2e"] or tenant.revision.slo.e2e_s is not None
     ]
 
 

@@ -44,6 +44,7 @@ class Line:
     ttft_fixed_ms: float
     ttft_per_1k_new_tokens_ms: float
     tbt_ms: float
+    e2e_ms: float | None
     attainment_ratio: float
     verdict: str
     met_ratio_5min: float | None
@@ -125,6 +126,7 @@ def _line(tenant: TenantRecord, load: TenantLoad) -> Line:
         ttft_fixed_ms=to_ms(tenant.slo.ttft_fixed_s),
         ttft_per_1k_new_tokens_ms=to_ms(tenant.slo.ttft_per_1k_new_tokens_s),
         tbt_ms=to_ms(tenant.slo.tbt_s),
+        e2e_ms=None if tenant.slo.e2e_s is None else to_ms(tenant.slo.e2e_s),
         attainment_ratio=tenant.slo.attainment_ratio,
         verdict=load.verdict,
         met_ratio_5min=None if met is None else round(met, 6),

@@ -136,6 +136,7 @@ def compare_policies(
         ttft_fixed_s=targets.ttft_fixed_ms / 1000.0,
         ttft_per_1k_new_tokens_s=targets.ttft_per_1k_ms / 1000.0,
         attainment_ratio=targets.attainment,
+        e2e_s=targets.e2e_s,
         seconds=runs.seconds,
         seeds=tuple(range(runs.seed, runs.seed + runs.seeds)),
         shuffle=runs.shuffle,

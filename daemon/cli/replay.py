@@ -132,6 +132,7 @@ def replay(
         ttft_per_1k_new_tokens_s=targets.ttft_per_1k_ms / 1000.0,
         tbt_s=tbt_ms / 1000.0,
         attainment_ratio=targets.attainment,
+        e2e_s=targets.e2e_s,
     )
     loaded = options.load_profile()
     policies = checked_policies(policy or [DEFAULT_POLICY], loaded, "--policy")

@@ -85,11 +85,11 @@ def set_(
     changes = targets.given()
     if not changes:
         raise typer.BadParameter(
-            "give at least one of --ttft-fixed-ms, --ttft-per-1k-ms, --tbt-ms, --attainment"
+            "give at least one of --ttft-fixed-ms, --ttft-per-1k-ms, --tbt-ms, --attainment, --e2e-ms"
         )
     with admin_client(ctx) as client:
         before = client.get_slo(tenant)
-        wanted = cast("models.SloIn", {**targets_of(before), **changes})
+        wanted = cast("models.SloIn", without_none({**targets_of(before), **changes}))
         done = client.set_slo(tenant, wanted, force=force, if_match=before["version"])
         outlook = done["outlook"]
         after = when_in_force(client, tenant, done)
@@ -189,10 +189,15 @@ def history(
         )
 
 
-def targets_of(slo: Mapping[str, Any]) -> dict[str, float]:
-    """The four targets of an answer, as a request has them."""
-    names = ("ttft_fixed_ms", "ttft_per_1k_new_tokens_ms", "tbt_ms", "attainment_ratio")
-    return {name: slo[name] for name in names}
+def targets_of(slo: Mapping[str, Any]) -> dict[str, Any]:
+    """The targets of an answer, as a request has them."""
+    names = ("ttft_fixed_ms", "ttft_per_1k_new_tokens_ms", "tbt_ms", "attainment_ratio", "e2e_ms")
+    return without_none({name: slo.get(name) for name in names})
+
+
+def without_none(targets: Mapping[str, Any]) -> dict[str, Any]:
+    """What is left out of a request is none: a daemon that does not know a target is not asked of it."""
+    return {name: value for name, value in targets.items() if value is not None}
 
 
 def fields_of(slo: Mapping[str, Any]) -> dict[str, object]:
@@ -201,6 +206,7 @@ def fields_of(slo: Mapping[str, Any]) -> dict[str, object]:
     return {
         "TTFT": f"{milliseconds(slo['ttft_fixed_ms'])} and {per_1k} per 1,000 new tokens",
         "TBT": milliseconds(slo["tbt_ms"]),
+        "whole": "no target" if slo["e2e_ms"] is None else milliseconds(slo["e2e_ms"]),
         "attainment": percent(slo["attainment_ratio"]),
         "SLO version": f"{slo['version']} (settings version {slo['settings_version']})",
         "in force": slo["in_force"],
@@ -214,6 +220,7 @@ def columns_of(slo: Mapping[str, Any]) -> dict[str, object]:
         "TTFT ms": f"{slo['ttft_fixed_ms']:.15g}",
         "per 1K ms": f"{slo['ttft_per_1k_new_tokens_ms']:.15g}",
         "TBT ms": f"{slo['tbt_ms']:.15g}",
+        "whole ms": "" if slo["e2e_ms"] is None else f"{slo['e2e_ms']:.15g}",
         "share": percent(slo["attainment_ratio"]),
         "version": slo["version"],
         "in force": slo["in_force"],
@@ -223,7 +230,7 @@ def columns_of(slo: Mapping[str, Any]) -> dict[str, object]:
 def _preview(ctx: typer.Context, tenant: str, targets: SloOptions, *, as_json: bool) -> None:
     changes = targets.given()
     with admin_client(ctx) as client:
-        wanted = {**targets_of(client.get_slo(tenant)), **changes}
+        wanted = without_none({**targets_of(client.get_slo(tenant)), **changes})
         outlook = client.preview_slo(tenant, cast("models.SloIn", wanted))
     if as_json:
         print_json(outlook)

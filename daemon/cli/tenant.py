@@ -20,7 +20,7 @@ from pdmuxd.daemon.cli.output import (
     print_json,
     print_table,
 )
-from pdmuxd.daemon.cli.slo import columns_of, fields_of, when_in_force
+from pdmuxd.daemon.cli.slo import columns_of, fields_of, when_in_force, without_none
 from pdmuxd.daemon.cli.tenant_options import ShareOptions, SloOptions, TenantName
 from pdmuxd.engine.core.slo import DEFAULT_SLO
 
@@ -52,7 +52,7 @@ def create(
     as_json: AsJson = False,
 ) -> None:
     """Create a tenant; what is not given gets its default."""
-    slo = {**DEFAULT_TARGETS, **targets.given()}
+    slo = without_none({**DEFAULT_TARGETS, **targets.given()})
     given = share.given()
     if cache_group is not None:
         given["cache_group"] = cache_group

@@ -46,16 +46,28 @@ class SloOptions:
         float | None,
         typer.Option("--attainment", help="Share that must meet a target, such as 0.99.", show_default=False),
     ] = None
+    e2e_ms: Annotated[
+        str | None,
+        typer.Option(
+            "--e2e-ms",
+            metavar="MS",
+            help="Target for a whole answer, or for all of a session's calls; none: no target.",
+            show_default=False,
+        ),
+    ] = None
 
-    def given(self) -> dict[str, float]:
-        """Those that are given, under their names in the REST interface."""
+    def given(self) -> dict[str, float | None]:
+        """Those that are given, under their names in the REST interface. Raises: BadParameter."""
         named = {
             "ttft_fixed_ms": self.ttft_fixed_ms,
             "ttft_per_1k_new_tokens_ms": self.ttft_per_1k_ms,
             "tbt_ms": self.tbt_ms,
             "attainment_ratio": self.attainment,
         }
-        return {name: value for name, value in named.items() if value is not None}
+        given: dict[str, float | None] = {name: value for name, value in named.items() if value is not None}
+        if self.e2e_ms is not None:
+            given["e2e_ms"] = milliseconds_or_none(self.e2e_ms, "--e2e-ms")
+        return given
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -138,6 +150,16 @@ def number_or_none(text: str, option: str) -> int | None:
         raise typer.BadParameter(
             f"{option} is {text[:40]!r}; allowed are a whole number, or {NONE}"
         ) from None
+
+
+def milliseconds_or_none(text: str, option: str) -> float | None:
+    """A number of milliseconds, or None for `none`; the daemon knows its range. Raises: BadParameter."""
+    if text == NONE:
+        return None
+    try:
+        return float(text)
+    except ValueError:
+        raise typer.BadParameter(f"{option} is {text[:40]!r}; allowed are milliseconds, or {NONE}") from None
 
 
 def share_or_none(text: str, option: str) -> float | None:

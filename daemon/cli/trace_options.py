@@ -16,7 +16,13 @@ from pdmuxd.daemon.replay.formats.read import open_trace
 from pdmuxd.daemon.replay.shape import Shaping, TooLong, fit, shape
 from pdmuxd.daemon.replay.trace import Trace
 from pdmuxd.engine.core.policies.registry import build_policy, known_policies
-from pdmuxd.engine.core.slo import ATTAINMENT_RANGE, DEFAULT_SLO, TTFT_FIXED_RANGE_S, TTFT_PER_1K_RANGE_S
+from pdmuxd.engine.core.slo import (
+    ATTAINMENT_RANGE,
+    DEFAULT_SLO,
+    E2E_RANGE_S,
+    TTFT_FIXED_RANGE_S,
+    TTFT_PER_1K_RANGE_S,
+)
 from pdmuxd.engine.emulator.fleet import is_fleet, parse_fleet
 from pdmuxd.engine.emulator.noise import STALL_S, DeviceNoise
 from pdmuxd.engine.emulator.profile import DEFAULT_PROFILE, Profile, load_profile
@@ -54,6 +60,7 @@ TTFT_FIXED = target_option("--ttft-fixed-ms", TTFT_FIXED_RANGE_S, "TTFT target, 
 TTFT_PER_1K = target_option(
     "--ttft-per-1k-ms", TTFT_PER_1K_RANGE_S, "TTFT target, per 1,000 new prompt tokens."
 )
+E2E = target_option("--e2e-ms", E2E_RANGE_S, "Target for whole answers; none unless given.")
 ATTAINMENT = typer.Option(
     "--attainment", min=ATTAINMENT_RANGE[0], max=ATTAINMENT_RANGE[1], help="Share that must meet a target."
 )
@@ -93,6 +100,12 @@ class TargetOptions:
     ttft_fixed_ms: Annotated[float, TTFT_FIXED] = DEFAULT_SLO.ttft_fixed_s * 1000.0
     ttft_per_1k_ms: Annotated[float, TTFT_PER_1K] = DEFAULT_SLO.ttft_per_1k_new_tokens_s * 1000.0
     attainment: Annotated[float, ATTAINMENT] = DEFAULT_SLO.attainment_ratio
+    e2e_ms: Annotated[float | None, E2E] = None
+
+    @property
+    def e2e_s(self) -> float | None:
+        """The target of whole answers, if there is one."""
+        return None if self.e2e_ms is None else self.e2e_ms / 1000.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

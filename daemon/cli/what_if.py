@@ -57,8 +57,9 @@ def replay(
         targets = {}
         for name, value in _pairs("--tbt-ms", tbt_ms).items():
             slo: Mapping[str, Any] = client.get_slo(name)
-            names = ("ttft_fixed_ms", "ttft_per_1k_new_tokens_ms", "attainment_ratio")
-            targets[name] = {**{each: slo[each] for each in names}, "tbt_ms": value}
+            names = ("ttft_fixed_ms", "ttft_per_1k_new_tokens_ms", "attainment_ratio", "e2e_ms")
+            held = {each: slo[each] for each in names if slo[each] is not None}
+            targets[name] = {**held, "tbt_ms": value}
         variant = {
             "label": "asked",
             "policy": policy,

@@ -57,6 +57,7 @@ def build_document(plan: ComparePlan, comparison: Comparison, origin: Origin) ->
             ttft_per_1k_new_tokens_ms=plan.ttft_per_1k_new_tokens_s * 1000.0,
             tbt_ms=tuple(_ms(tbt_s) for tbt_s in tbts_s),
             attainment_ratio=plan.attainment_ratio,
+            e2e_ms=None if plan.e2e_s is None else plan.e2e_s * 1000.0,
         ),
         runs=RunsDocument(
             seconds=plan.seconds,

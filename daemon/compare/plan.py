@@ -31,6 +31,8 @@ class ComparePlan:
     shuffle: bool = False
     resolution: float = DEFAULT_RESOLUTION
     """How far apart, relatively, two neighbouring rates of the search are."""
+    e2e_s: float | None = None
+    """Of whole answers; None: they have no target."""
 
     def slo(self, tbt_s: float) -> Slo:
         """The targets of every request of a run. Raises: SloError."""
@@ -39,6 +41,7 @@ class ComparePlan:
             ttft_per_1k_new_tokens_s=self.ttft_per_1k_new_tokens_s,
             tbt_s=tbt_s,
             attainment_ratio=self.attainment_ratio,
+            e2e_s=self.e2e_s,
         )
 
     def run(self, rate_rps: float, tbt_s: float, seed: int) -> ReplayPlan:

@@ -35,6 +35,7 @@ class TargetsDocument(msgspec.Struct, frozen=True, kw_only=True):
     ttft_per_1k_new_tokens_ms: float
     tbt_ms: tuple[float, ...]
     attainment_ratio: float
+    e2e_ms: float | None = None
 
 
 class RunsDocument(msgspec.Struct, frozen=True, kw_only=True):

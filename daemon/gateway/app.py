@@ -47,6 +47,7 @@ from pdmuxd.daemon.gateway.routes import (
     find_route,
     model_of,
 )
+from pdmuxd.daemon.gateway.sessions import Sessions
 from pdmuxd.daemon.gateway.sglang_series import SglangSeries
 from pdmuxd.daemon.gateway.slo_headers import targets_of
 from pdmuxd.daemon.gateway.slot import EngineSlot
@@ -98,6 +99,7 @@ class Gateway:
         self._key_used = key_used
         self._tracer = tracer or NoTracer()
         self._trusted = trusted or TrustedPeers()
+        self._sessions = Sessions()
         self._load = load
         self._tells_load = tells_load
         self._series = SglangSeries()
@@ -289,6 +291,7 @@ class Gateway:
         """
         tenant = identity.tenant
         targets = targets_of(scope) if self._trusted.sent(scope) else None
+        targets = self._sessions.applied(scope, tenant.name, tenant.slo, targets)
         if targets is not None:
             tenant = replace(tenant, slo=targets.applied_to(tenant.slo))
         self.admission.enter(tenant.name, tenant.max_in_flight, weight=tenant.weight)

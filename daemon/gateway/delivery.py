@@ -116,6 +116,7 @@ class Delivery:
             missed_ago_s=max(0.0, self._clock() - self._missed_s) if self._missed else 0.0,
             gap_max_s=self._max_s,
             gap_counts=tuple(sorted(self._buckets.items())),
+            e2e_s=self._written_s - self._arrived_s,
         )
 
 

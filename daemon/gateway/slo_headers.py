@@ -1,4 +1,4 @@
-"""Targets that a router sets for one request, by the headers of llm-d's inference scheduler.
+"""Targets that a router sets for one request, by the headers of llm-d's inference scheduler and one of ours.
 
 They count only from peers that the operator trusts, since a strict TBT target takes SMs from everybody's
 prefill. From anybody else the headers are not read.
@@ -11,11 +11,12 @@ import re
 from pdmuxd.controlplane.milliseconds import to_ms
 from pdmuxd.daemon.httpd.asgi import Scope, header
 from pdmuxd.engine.core.errors import RequestError
-from pdmuxd.engine.core.slo import TBT_RANGE_S, TTFT_FIXED_RANGE_S, RequestTargets
+from pdmuxd.engine.core.slo import E2E_RANGE_S, TBT_RANGE_S, TTFT_FIXED_RANGE_S, RequestTargets
 
 TTFT_HEADERS = ("x-llm-d-slo-ttft-ms", "x-slo-ttft-ms")
 TBT_HEADERS = ("x-llm-d-slo-tpot-ms", "x-slo-tpot-ms")
-"""llm-d's present spelling and its former one; the first that is there counts.
+E2E_HEADERS = ("x-pdmuxd-e2e-ms",)
+"""llm-d's present spelling and its former one; the first that is there counts. llm-d has none for answers.
 
 TPOT is a request's mean. Here it becomes the target of every gap; where each gap meets it, the mean does too.
 """
@@ -28,7 +29,8 @@ def targets_of(scope: Scope) -> RequestTargets | None:
     header."""
     ttft_s = _seconds(scope, TTFT_HEADERS, TTFT_FIXED_RANGE_S)
     tbt_s = _seconds(scope, TBT_HEADERS, TBT_RANGE_S)
-    return None if ttft_s is None and tbt_s is None else RequestTargets(ttft_s=ttft_s, tbt_s=tbt_s)
+    found = RequestTargets(ttft_s=ttft_s, tbt_s=tbt_s, e2e_s=_seconds(scope, E2E_HEADERS, E2E_RANGE_S))
+    return None if found == RequestTargets() else found
 
 
 def _seconds(scope: Scope, names: tuple[str, ...], allowed: tuple[float, float]) -> float | None:

@@ -294,6 +294,11 @@ class TargetsCollector(Collector):
             for family, value in zip(families.values(), _of_tenant(known[name]), strict=True):
                 family.add_metric((name,), value)
         yield from families.values()
+        whole = gauge_family("pdmuxd_slo_e2e_seconds")
+        for name in sorted(own & set(known)):
+            if (e2e_s := known[name].slo.e2e_s) is not None:
+                whole.add_metric((name,), e2e_s)
+        yield whole
 
 
 class PredictionCollector(Collector):

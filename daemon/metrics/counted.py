@@ -87,6 +87,8 @@ class Metrics:
         self._by_length_met = counter("pdmuxd_delivered_ttft_by_length_met_total", registry)
         self._by_length_all = counter("pdmuxd_delivered_ttft_by_length_requests_total", registry)
         self._delivered_gaps_met = counter("pdmuxd_delivered_tbt_gaps_met_total", registry)
+        self._e2e = counter("pdmuxd_e2e_total", registry)
+        self._e2e_met = counter("pdmuxd_e2e_met_total", registry)
         self._delivered_gaps = counter("pdmuxd_delivered_tbt_gaps_total", registry)
         self._prompt = counter("pdmuxd_prompt_tokens_total", registry)
         self._reused = counter("pdmuxd_reused_tokens_total", registry)
@@ -208,6 +210,9 @@ class Metrics:
         self._delivered_gap_histograms.add(tenant, judged.gap_counts)
         self._delivered_gaps.labels(tenant).inc(judged.gaps)
         self._delivered_gaps_met.labels(tenant).inc(judged.gaps - judged.gaps_missed)
+        if judged.e2e_missed is not None:
+            self._e2e.labels(tenant).inc()
+            self._e2e_met.labels(tenant).inc(not judged.e2e_missed)
 
     def render(self) -> bytes:
         """The text that Prometheus scrapes; its type is CONTENT_TYPE."""
@@ -227,5 +232,5 @@ class Metrics:
             *(self._ttft_met, self._ttft_all, self._tbt_met, self._tbt_all, self._gaps_met, self._gaps),
             *(self._delivered_ttft, self._delivered_ttft_met, self._delivered_ttft_all),
             *(self._delivered_gaps_met, self._delivered_gaps, self._by_length_met, self._by_length_all),
-            *(self._prompt, self._reused, self._output, self._cost),
+            *(self._prompt, self._reused, self._output, self._cost, self._e2e, self._e2e_met),
         )

@@ -118,6 +118,8 @@ GROUPS: dict[str, tuple[Definition, ...]] = {
             *("tenant", "new_tokens"),
         ),
         _counter("delivered_tbt_gaps_met", "Gaps between writes within the target: attainment.", *T),
+        _counter("e2e", "Requests whose whole answers were judged by a target.", *T),
+        _counter("e2e_met", "Of these, whose last token was written in time.", *T),
         _counter("delivered_tbt_gaps", "Gaps between tokens as written to clients.", *T),
     ),
     "Of tokens that come straight from the scheduler": (
@@ -157,6 +159,7 @@ GROUPS: dict[str, tuple[Definition, ...]] = {
         _gauge("slo_ttft_fixed_seconds", "The TTFT target of an empty prompt.", *T),
         _gauge("slo_ttft_per_1k_new_tokens_seconds", "What 1,000 prompt tokens that are not cached add.", *T),
         _gauge("slo_tbt_seconds", "The target for each gap between two tokens.", *T),
+        _gauge("slo_e2e_seconds", "The target for whole answers, of tenants that have one.", *T),
         _gauge(
             "slo_attainment_ratio", "The share that has to meet these targets; of `_rest` the loosest.", *T
         ),
@@ -173,7 +176,7 @@ GROUPS: dict[str, tuple[Definition, ...]] = {
         _counter(
             "engine_requests", "Requests ended: `finished`, `aborted`, `failed`.", *("tenant", "outcome")
         ),
-        _counter("good_requests", "Finished, with TTFT and the p99 of the gaps in time.", *T),
+        _counter("good_requests", "Finished, with TTFT, the p99 of the gaps and the whole in time.", *T),
         _histogram("ttft_seconds", "Arrival at the engine to first token.", TTFT_BUCKETS_S, *T),
         _histogram("queue_seconds", "Arrival at the engine to the start of prefill.", TTFT_BUCKETS_S),
         _counter("ttft_met", "Requests whose first token was in time.", *T),

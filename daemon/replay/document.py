@@ -63,6 +63,7 @@ class SloDocument(msgspec.Struct, frozen=True, kw_only=True):
     ttft_per_1k_new_tokens_ms: float
     tbt_ms: float
     attainment_ratio: float
+    e2e_ms: float | None = None
 
 
 class PolicyDocument(msgspec.Struct, frozen=True, kw_only=True):
@@ -113,6 +114,7 @@ def build_document(
             ttft_per_1k_new_tokens_ms=slo.ttft_per_1k_new_tokens_s * 1000.0,
             tbt_ms=slo.tbt_s * 1000.0,
             attainment_ratio=slo.attainment_ratio,
+            e2e_ms=None if slo.e2e_s is None else slo.e2e_s * 1000.0,
         ),
         policies=tuple(
             PolicyDocument(policy=replay.policy, wall_s=replay.wall_s, metrics=replay.metrics)

@@ -7,6 +7,8 @@ first token and the gaps that it is owed and never got count as infinite in the 
 
 from __future__ import annotations
 
+import math
+
 import msgspec
 import numpy as np
 
@@ -66,7 +68,8 @@ class Metrics(msgspec.Struct, frozen=True, kw_only=True):
     targets_met: bool
     """Both attainments reach the SLO's attainment ratio."""
     good_ratio: float
-    """Share of requests with TTFT, and the p99 of their own gaps, within the targets."""
+    """Share of requests with TTFT, the p99 of their own gaps, and the whole answer if it has one, within the
+    targets."""
     good_strict_ratio: float
     """Share of requests with TTFT and every single gap within the targets."""
     good_forgiven_ratio: float
@@ -203,7 +206,9 @@ def judge(outcomes: Outcomes, slo: Slo) -> Judged:
     limit_s = slo.tbt_s + ROUNDING_S
     owed_gaps = np.maximum(outcomes.output_tokens - 1, 0).astype(np.float64)
     gaps_met = np.where(outcomes.finished, outcomes.gaps_met, 0).astype(np.float64)
-    good = ttft_met & (outcomes.gap_p99_s <= limit_s)
+    whole_s = outcomes.end_s - outcomes.arrival_s
+    in_time = ttft_met & (whole_s <= (math.inf if slo.e2e_s is None else slo.e2e_s + ROUNDING_S))
+    good = in_time & (outcomes.gap_p99_s <= limit_s)
     other_gaps = np.maximum(owed_gaps - 1, 0)
     may_be_late = other_gaps - np.ceil(99 * other_gaps / 100)
     return Judged(
@@ -213,8 +218,8 @@ def judge(outcomes: Outcomes, slo: Slo) -> Judged:
         gaps_met=gaps_met,
         ttft_met=ttft_met,
         good=good,
-        good_strict=ttft_met & (outcomes.gap_max_s <= limit_s),
-        good_forgiven=good | (ttft_met & (owed_gaps - gaps_met - 1 <= may_be_late)),
+        good_strict=in_time & (outcomes.gap_max_s <= limit_s),
+        good_forgiven=good | (in_time & (owed_gaps - gaps_met - 1 <= may_be_late)),
     )
 
 

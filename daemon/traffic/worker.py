@@ -18,6 +18,7 @@ import msgspec
 import numpy as np
 
 from pdmuxd.controlplane.node.traffic_replays import Outcome, TenantOutcome
+from pdmuxd.controlplane.telemetry.judged import e2e_missed
 from pdmuxd.daemon.traffic.prefixes import BLOCK_BYTES
 from pdmuxd.daemon.traffic.ring import CapturedRequest
 from pdmuxd.daemon.traffic.task import Failed, Finished, Progress, ReplayTask, Said, Variant
@@ -172,6 +173,7 @@ def _tenant(
     ttft = float(np.mean([one.ttft_s is not None and _in_time(one) for one in records]))
     gaps = sum(one.tbt_gaps for one in records)
     tbt = sum(one.tbt_gaps_met for one in records) / gaps if gaps else None
+    whole = 1.0 - sum(bool(e2e_missed(one)) for one in records) / count
     needed_s = ttft_s - np.array([one.new_tokens for one in records]) * (per_1k_s / 1000.0)
     return TenantOutcome(
         tenant=name,
@@ -183,14 +185,15 @@ def _tenant(
         tbt_p99_s=_quantile(np.array([one.tbt_p99_s or 0.0 for one in records]), 0.99),
         tbt_attainment_ratio=None if tbt is None else round(tbt, 6),
         promised_ratio=promised_ratio,
-        kept=min(ttft, 1.0 if tbt is None else tbt) >= promised_ratio,
+        kept=min(ttft, 1.0 if tbt is None else tbt, whole) >= promised_ratio,
         needed_ttft_fixed_s=_quantile(needed_s, promised_ratio),
     )
 
 
 def _is_good(record: RequestRecord) -> bool:
     gap_s = record.tbt_p99_s or 0.0
-    return record.outcome == "finished" and _in_time(record) and gap_s <= record.tbt_target_s + _ROUNDING_S
+    in_time = _in_time(record) and gap_s <= record.tbt_target_s + _ROUNDING_S
+    return record.outcome == "finished" and in_time and not e2e_missed(record)
 
 
 def _in_time(record: RequestRecord) -> bool:

@@ -106,6 +106,9 @@ def order_by_slack(
             live.append((slack_s, request))
             if request.priority_class == "batch":
                 has_batch_class = True
+        elif (by_ttft := _by_ttft(request, slack_s)) is not None:
+            live.append(by_ttft)
+            has_batch_class = has_batch_class or request.priority_class == "batch"
         else:
             late.append(request)
     live.sort(key=_slack_s)  # stable: those with the same slack in the order of arrival
@@ -277,6 +280,18 @@ def fitting_within(
 def shape_of(requests: tuple[WaitingRequest, ...]) -> PrefillShape:
     """The sums over a batch that latency depends on."""
     return PrefillShape.of([(r.new_tokens, r.reused_tokens) for r in requests])
+
+
+def _by_ttft(request: WaitingRequest, slack_s: float) -> tuple[float, WaitingRequest] | None:
+    """A request whose whole answer comes too late, by its first token alone, with the slack of that; None if
+    that is too late as well, or was all that it had."""
+    due_s = request.ttft_deadline_s
+    if due_s is None:
+        return None
+    slack_s += due_s - request.deadline_s
+    if slack_s < MARGIN_SHARE * (due_s - request.arrival_s):
+        return None
+    return slack_s, replace(request, deadline_s=due_s, ttft_deadline_s=None)
 
 
 def _paid_for(

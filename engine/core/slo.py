@@ -11,6 +11,8 @@ from pdmuxd.engine.core.errors import SloError
 TBT_RANGE_S = (0.001, 10.0)
 TTFT_FIXED_RANGE_S = (0.001, 600.0)
 TTFT_PER_1K_RANGE_S = (0.0, 600.0)
+E2E_RANGE_S = (0.001, 86_400.0)
+E2E_SHARE_RANGE = (0.001, 1.0)
 ATTAINMENT_RANGE = (0.5, 0.9999)
 
 PriorityClass = Literal["interactive", "standard", "batch"]
@@ -35,6 +37,7 @@ class Slo:
     TTFT grows with the prompt, as in MuxWise 4.1 and DRIFT 5.1: `ttft_fixed_s` plus
     `ttft_per_1k_new_tokens_s` for each 1,000 prompt tokens that are not in the prefix cache.
     TBT holds for each gap between two tokens, not for their mean.
+    `e2e_s` is from a request's arrival to its last token; None: whole answers have no target.
     Raises: SloError naming the field and its range.
     """
 
@@ -42,12 +45,15 @@ class Slo:
     ttft_per_1k_new_tokens_s: float
     tbt_s: float
     attainment_ratio: float
+    e2e_s: float | None = None
 
     def __post_init__(self) -> None:
         _check("ttft_fixed_s", self.ttft_fixed_s, TTFT_FIXED_RANGE_S)
         _check("ttft_per_1k_new_tokens_s", self.ttft_per_1k_new_tokens_s, TTFT_PER_1K_RANGE_S)
         _check("tbt_s", self.tbt_s, TBT_RANGE_S)
         _check("attainment_ratio", self.attainment_ratio, ATTAINMENT_RANGE)
+        if self.e2e_s is not None:
+            _check("e2e_s", self.e2e_s, E2E_RANGE_S)
 
     def ttft_target_s(self, new_tokens: int) -> float:
         """Seconds from arrival within which the first token of such a prompt is due."""
@@ -61,6 +67,10 @@ class RequestTargets:
     ttft_s: float | None = None
     """Whatever the prompt's length."""
     tbt_s: float | None = None
+    e2e_s: float | None = None
+    """Of a call in a session: what is left of the session's time."""
+    e2e_share: float = 1.0
+    """Of that, what it is planned to take: further calls of its session are expected."""
 
     def applied_to(self, slo: Slo) -> Slo:
         """The tenant's objectives as they are for this request. Raises: SloError."""
@@ -70,6 +80,7 @@ class RequestTargets:
             ttft_per_1k_new_tokens_s=0.0 if has_ttft else slo.ttft_per_1k_new_tokens_s,
             tbt_s=slo.tbt_s if self.tbt_s is None else self.tbt_s,
             attainment_ratio=slo.attainment_ratio,
+            e2e_s=slo.e2e_s if self.e2e_s is None else self.e2e_s,
         )
 
 

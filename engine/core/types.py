@@ -141,7 +141,8 @@ class DecodingRequest(NamedTuple):
 class WaitingRequest:
     """A request that has not been prefilled; `new_tokens` is an estimate until it is admitted.
 
-    `deadline_s` is the instant its first token is due: arrival plus its tenant's TTFT target.
+    `deadline_s` is the instant its first token is due: arrival plus its tenant's TTFT target, or earlier
+    where the whole answer has a target too.
     """
 
     request_id: str
@@ -160,6 +161,9 @@ class WaitingRequest:
     """A decision has named it in `deprioritize`."""
     expires_s: float = math.inf
     """The instant until which it may wait."""
+    ttft_deadline_s: float | None = None
+    """Where `deadline_s` is earlier, for the whole answer to be in time: when the first token is due by its
+    own target."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,13 +8,22 @@ from dataclasses import replace
 from typing import Any
 
 from pdmuxd.engine.core.errors import EngineInvariantError
+from pdmuxd.engine.core.slo import Slo
 from pdmuxd.engine.core.types import WaitingRequest
 from pdmuxd.engine.emulator.batches import Admitted, DecodeBatch, EmulatedStep
 from pdmuxd.engine.emulator.kv import Holding, KvPool
 from pdmuxd.engine.emulator.observer import EngineObserver
 from pdmuxd.engine.emulator.requests import ENDED, EmulatedRequest, Phase
 from pdmuxd.engine.emulator.steplog import StepLog
-from pdmuxd.engine.loop.requests import DEFAULT_TARGET, RefusalCause, Target, waiting_entry
+from pdmuxd.engine.loop.answers import AnswerLengths
+from pdmuxd.engine.loop.requests import (
+    DEFAULT_TARGET,
+    RefusalCause,
+    Target,
+    as_admitted,
+    planned_e2e_s,
+    waiting_entry,
+)
 from pdmuxd.engine.loop.waiting import WaitingLines
 
 
@@ -28,6 +37,7 @@ class EmulatedBook:
         """Those that hold KV."""
         self._slots_held: Counter[str] = Counter()
         self.queue = WaitingLines()
+        self.answers = AnswerLengths()
         self.batch = DecodeBatch()
         self.chunked: Admitted | None = None
         """The request whose prefill is under way in chunks."""
@@ -179,6 +189,7 @@ class EmulatedBook:
             request.prefill_start_s = now_s
             request.reused_tokens = holding.matched_tokens
         entry = replace(entry, new_tokens=holding.private_tokens, reused_tokens=holding.matched_tokens)
+        entry = as_admitted(entry, now_s)
         member = self.held[request_id] = Admitted(request=request, entry=entry, holding=holding)
         self._slots_held[request.tenant] += 1
         self.changes += 1
@@ -255,8 +266,16 @@ class EmulatedBook:
         slo = target.slo_of(request.own_targets)
         request.ttft_target_s = slo.ttft_target_s(request.input_tokens - reused)
         request.tbt_target_s = slo.tbt_s
-        request.planned_tbt_s = target.planned_tbt_s(slo)
+        request.e2e_target_s = slo.e2e_s
+        request.planned_tbt_s = self._planned_tbt_s(request, target, slo)
         request.slo_version = target.version
+
+    def _planned_tbt_s(self, request: EmulatedRequest, target: Target, slo: Slo) -> float:
+        if slo.e2e_s is None or request.first_token_s is None:
+            return target.planned_tbt_s(slo)
+        taken_s = request.first_token_s - request.arrival_s
+        tokens = self.answers.of(request.tenant)
+        return target.pace_s(slo, taken_s=taken_s, answer_tokens=tokens, own=request.own_targets)
 
     def _matched_tokens(self, request: EmulatedRequest) -> int:
         return self._kv.matched_tokens(request.block_keys, request.input_tokens)
@@ -284,6 +303,8 @@ class EmulatedBook:
             new_tokens=new_tokens,
             reused_tokens=reused_tokens,
             has_begun=request.first_token_s is not None,
+            e2e_target_s=planned_e2e_s(request.e2e_target_s, request.own_targets),
+            answer_tokens=0.0 if request.e2e_target_s is None else self.answers.of(request.tenant),
         )
 
     def _given(self, step: EmulatedStep) -> Iterator[EmulatedRequest]:
@@ -305,6 +326,9 @@ class EmulatedBook:
         member.note_first(now_s)
         if request.first_token_s is None:
             request.first_token_s = now_s
+            if request.e2e_target_s is not None:
+                self._set_target(request)
+                self.batch.retarget()
         self._observer.on_first_token(request, now_s)
         _, first, stop = request.segments[-1]
         if stop == first:  # no decode step follows

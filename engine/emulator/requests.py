@@ -54,6 +54,8 @@ class EmulatedRequest:
     """Its gaps are judged by it."""
     planned_tbt_s: float = 0.0
     """Steps are planned for it: the same, or a laxer one."""
+    e2e_target_s: float | None = None
+    """From its arrival to its last token; None: no target."""
     slo_version: int = 0
     prefill_start_s: float | None = None
     first_token_s: float | None = None

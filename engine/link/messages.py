@@ -25,7 +25,7 @@ from pdmuxd.engine.link.durations import Counts
 from pdmuxd.engine.link.measuring import Measure, Measured
 from pdmuxd.engine.link.predictors import Predictors
 
-LINK_PROTOCOL = 12
+LINK_PROTOCOL = 13
 """Both ends must agree; a mismatch is a LinkError that names the two versions."""
 HOST_DELAY_S = 0.001
 """A step has been delayed by the host if the device waited for it for longer than this: a twentieth of the
@@ -51,6 +51,8 @@ class TenantSlo(msgspec.Struct, frozen=True, kw_only=True):
     tbt_floor_s: float | None = None
     """Steps are planned for no stricter TBT target of this tenant, which costs the others too much; gaps are
     judged by its own. None: they are planned for its own."""
+    e2e_s: float | None = None
+    """From a request's arrival to its last token; None: no target."""
 
 
 class EngineSettings(msgspec.Struct, frozen=True, kw_only=True, tag="settings"):
@@ -192,6 +194,10 @@ class RequestRecord(msgspec.Struct, frozen=True, kw_only=True, tag="request"):
     """Why it was refused: `deadline_unreachable` or `max_wait`."""
     decode_s: float = 0.0
     """First to last token; 0 without a second one."""
+    e2e_s: float | None = None
+    """Arrival to last token; None if it did not finish."""
+    e2e_target_s: float | None = None
+    """None: its whole answer had no target."""
 
 
 class IterationRecord(msgspec.Struct, frozen=True, kw_only=True, tag="iteration"):

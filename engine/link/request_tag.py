@@ -12,12 +12,20 @@ from collections.abc import Mapping
 import msgspec
 
 from pdmuxd.engine.core.errors import RequestError
-from pdmuxd.engine.core.slo import TBT_RANGE_S, TTFT_FIXED_RANGE_S, RequestTargets
+from pdmuxd.engine.core.slo import (
+    E2E_RANGE_S,
+    E2E_SHARE_RANGE,
+    TBT_RANGE_S,
+    TTFT_FIXED_RANGE_S,
+    RequestTargets,
+)
 
 TAG_HEADER = "x-pdmuxd-tag"
 TENANT_PARAM = "pdmuxd_tenant"
 TTFT_PARAM = "pdmuxd_ttft_target_s"
 TBT_PARAM = "pdmuxd_tbt_target_s"
+E2E_PARAM = "pdmuxd_e2e_target_s"
+E2E_SHARE_PARAM = "pdmuxd_e2e_share"
 """A request's custom parameters: whose it is, and its own targets where it has any."""
 
 
@@ -46,15 +54,20 @@ def params_of(targets: RequestTargets | None) -> dict[str, float]:
     """A request's own targets as custom parameters."""
     if targets is None:
         return {}
-    given = {TTFT_PARAM: targets.ttft_s, TBT_PARAM: targets.tbt_s}
-    return {name: value for name, value in given.items() if value is not None}
+    given = {TTFT_PARAM: targets.ttft_s, TBT_PARAM: targets.tbt_s, E2E_PARAM: targets.e2e_s}
+    found = {name: value for name, value in given.items() if value is not None}
+    return found if targets.e2e_share == 1.0 else {**found, E2E_SHARE_PARAM: targets.e2e_share}
 
 
 def targets_in(params: Mapping[str, object]) -> RequestTargets | None:
     """The targets among custom parameters; what no gateway can have put there counts as none."""
-    ttft_s = _within(params.get(TTFT_PARAM), TTFT_FIXED_RANGE_S)
-    tbt_s = _within(params.get(TBT_PARAM), TBT_RANGE_S)
-    return None if ttft_s is None and tbt_s is None else RequestTargets(ttft_s=ttft_s, tbt_s=tbt_s)
+    found = RequestTargets(
+        ttft_s=_within(params.get(TTFT_PARAM), TTFT_FIXED_RANGE_S),
+        tbt_s=_within(params.get(TBT_PARAM), TBT_RANGE_S),
+        e2e_s=_within(params.get(E2E_PARAM), E2E_RANGE_S),
+        e2e_share=_within(params.get(E2E_SHARE_PARAM), E2E_SHARE_RANGE) or 1.0,
+    )
+    return None if (found.ttft_s, found.tbt_s, found.e2e_s) == (None, None, None) else found
 
 
 def _within(value: object, allowed: tuple[float, float]) -> float | None:

@@ -15,6 +15,7 @@ def slo_of(tenant: TenantSlo) -> Slo:
             ttft_per_1k_new_tokens_s=tenant.ttft_per_1k_new_tokens_s,
             tbt_s=tenant.tbt_s,
             attainment_ratio=tenant.attainment_ratio,
+            e2e_s=tenant.e2e_s,
         )
     except SloError as error:
         raise SloError(f"tenant {tenant.tenant}: {error}") from error

@@ -57,6 +57,10 @@ class AnswerLengths:
         found = ((tenant, self._of.get(tenant)) for tenant in tenants)
         return tuple((tenant, (self._all if counts is None else counts).tokens) for tenant, counts in found)
 
+    def of(self, tenant: str) -> float:
+        """The same of one."""
+        return self.usual((tenant,))[0][1]
+
     def _counts(self, tenant: str) -> _Counts:
         return self._of.setdefault(tenant, _Counts())
 

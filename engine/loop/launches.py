@@ -62,8 +62,8 @@ class Launches:
             self._decode.nothing_launched()
         else:
             step.decided_by = self._policy_runtime.policy
-            answers = self._policy_runtime.state.answers
-            answers.decoded(step.decode.bs, self._ledger.slots_held(), self._now_s())
+            ledger = self._ledger
+            ledger.answers.decoded(step.decode.bs, ledger.slots_held(), self._now_s())
         return step is not None
 
     # --- decode and prefill on two partitions
@@ -164,5 +164,5 @@ class Launches:
     def _admitted(self, request_ids: Iterable[str]) -> tuple[WaitingRequest, ...]:
         now_s = self._now_s()
         entries = self._ledger.admitted(request_ids, now_s)
-        self._policy_runtime.state.answers.begun(entries, now_s)
+        self._ledger.answers.begun(entries, now_s)
         return entries

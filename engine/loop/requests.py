@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any, Protocol
 
@@ -20,6 +20,8 @@ from pdmuxd.engine.core.slo import (
     Slo,
 )
 from pdmuxd.engine.core.types import WaitingRequest
+from pdmuxd.engine.core.whole_answers import first_token_due_s, pace_s
+from pdmuxd.engine.loop.answers import AnswerLengths
 
 MAX_WAIT_TARGETS = 5.0
 """Of its TTFT target that a request waits at most: what comes later is of no use to whom the target serves,
@@ -51,6 +53,17 @@ class Target:
         """The TBT target that steps are planned for; gaps are judged by that of `slo`."""
         return max(slo.tbt_s, self.tbt_floor_s)
 
+    def pace_s(
+        self, slo: Slo, *, taken_s: float, answer_tokens: float, own: RequestTargets | None = None
+    ) -> float:
+        """The same for a request that decodes, `taken_s` after it arrived: stricter where its whole answer
+        would be late else, though never than the floor."""
+        planned_s, e2e_s = self.planned_tbt_s(slo), planned_e2e_s(slo.e2e_s, own)
+        if e2e_s is None:
+            return planned_s
+        pace = pace_s(left_s=e2e_s - taken_s, tokens=answer_tokens, tbt_s=planned_s)
+        return max(pace, self.tbt_floor_s)
+
     def expires_s(self, arrival_s: float, ttft_target_s: float) -> float:
         """The instant until which a request may wait."""
         if self.max_wait_s is not None:
@@ -59,6 +72,11 @@ class Target:
 
 
 DEFAULT_TARGET = Target(slo=DEFAULT_SLO, version=0)
+
+
+def planned_e2e_s(e2e_s: float | None, own: RequestTargets | None) -> float | None:
+    """The target of a whole answer that is planned for: of a session's time, this call's part."""
+    return e2e_s if e2e_s is None or own is None else e2e_s * own.e2e_share
 
 
 def waiting_entry(
@@ -72,16 +90,28 @@ def waiting_entry(
     new_tokens: int,
     reused_tokens: int,
     has_begun: bool,
+    e2e_target_s: float | None = None,
+    answer_tokens: float = 0.0,
 ) -> WaitingRequest:
     """How a request looks to a policy, with its tenant's part of the device as it is now.
 
-    `has_begun`: it has got tokens, so it goes on however late it is.
+    `has_begun`: it has got tokens, so it goes on however late it is. `answer_tokens`: that it is expected to
+    have; used where its whole answer has a target.
     """
+    due_s = ttft_target_s
+    if e2e_target_s is not None:
+        due_s = first_token_due_s(
+            ttft_target_s=ttft_target_s,
+            e2e_target_s=e2e_target_s,
+            tokens=answer_tokens,
+            tbt_s=tbt_target_s,
+        )
     return WaitingRequest(
         request_id=request_id,
         tenant=tenant,
         arrival_s=arrival_s,
-        deadline_s=arrival_s + ttft_target_s,
+        deadline_s=arrival_s + due_s,
+        ttft_deadline_s=None if due_s == ttft_target_s else arrival_s + ttft_target_s,
         new_tokens=new_tokens,
         reused_tokens=reused_tokens,
         tbt_target_s=tbt_target_s,
@@ -90,6 +120,14 @@ def waiting_entry(
         refuses_late=target.late_action == "refuse" and not has_begun,
         expires_s=math.inf if has_begun else target.expires_s(arrival_s, ttft_target_s),
     )
+
+
+def as_admitted(entry: WaitingRequest, now_s: float) -> WaitingRequest:
+    """An entry whose prefill begins: one that is too late for its whole answer is due by its TTFT target, and
+    is not taken for lost by those that may overtake it."""
+    if entry.ttft_deadline_s is None or entry.deadline_s > now_s:
+        return entry
+    return replace(entry, deadline_s=entry.ttft_deadline_s, ttft_deadline_s=None)
 
 
 class RefusalCause(StrEnum):
@@ -113,6 +151,8 @@ def refusal_message(cause: RefusalCause) -> str:
 class RequestBook(Protocol):
     """Requests from their arrival to their one end (invariant 5); `requests` are the device's own objects."""
 
+    answers: AnswerLengths
+    """How many tokens each tenant's answers have."""
     prompt_tokens: int
     """Of requests that got their first token; like the next three, since the start."""
     reused_prompt_tokens: int

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass, field
 
-from pdmuxd.engine.loop.answers import AnswerLengths
-
 
 class DeniedOvertaking:
     """Who was to go ahead of a prompt in chunks, and was not taken by the engine.
@@ -48,4 +46,3 @@ class LoopState:
     last_token_s: float = 0.0
     """When the decode batch last got tokens, or the fused step was launched that it begins with."""
     denied: DeniedOvertaking = field(default_factory=DeniedOvertaking)
-    answers: AnswerLengths = field(default_factory=AnswerLengths)

@@ -151,7 +151,7 @@ class View:
             tenants = {
                 r.tenant for requests in (waiting, *(u.requests for u in obs.under_way)) for r in requests
             }
-            answers = self._policy_runtime.state.answers.usual(sorted(tenants))
+            answers = self._ledger.answers.usual(sorted(tenants))
             obs = replace(obs, answer_tokens=answers)
         most = self._limits.max_decode_bs
         if most - obs.slots_taken > SHORT_SLOTS_SHARE * most or len({r.tenant for r in waiting}) < 2:

@@ -130,7 +130,7 @@ class WaitingLines:
             for request_id, (_, entry) in line.items():
                 if now_s > entry.expires_s:
                     found.append((request_id, RefusalCause.MAX_WAIT))
-                elif entry.refuses_late and now_s > entry.deadline_s:
+                elif entry.refuses_late and now_s > (entry.ttft_deadline_s or entry.deadline_s):
                     found.append((request_id, RefusalCause.DEADLINE_UNREACHABLE))
         return found
 

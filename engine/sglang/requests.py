@@ -9,7 +9,8 @@ from operator import attrgetter, is_
 from pdmuxd.engine.core.types import WaitingRequest
 from pdmuxd.engine.link.messages import RequestRecord
 from pdmuxd.engine.link.request_tag import targets_in
-from pdmuxd.engine.loop.requests import DEFAULT_TARGET, RefusalCause, Target
+from pdmuxd.engine.loop.answers import AnswerLengths
+from pdmuxd.engine.loop.requests import DEFAULT_TARGET, RefusalCause, Target, as_admitted
 from pdmuxd.engine.loop.waiting import WaitingLines
 from pdmuxd.engine.sglang.api.types.requests import Request
 from pdmuxd.engine.sglang.token_gap_log import TokenGapLog
@@ -31,6 +32,7 @@ class Ledger:
         self._slots_held: Counter[str] = Counter()
         self._waiting: tuple[Request, ...] = ()
         self._lines = WaitingLines()
+        self.answers = AnswerLengths()
         self._gap_log = TokenGapLog()
         self._just_looked_up: set[str] = set()
         """By the last `watch`."""
@@ -123,6 +125,7 @@ class Ledger:
             if tracked.prefill_start_s is None:
                 tracked.prefill_start_s = now_s
             if tracked.entry is not None:
+                tracked.entry = as_admitted(tracked.entry, now_s)
                 entries.append(tracked.entry)
         self._waiting = tuple(r for r in self._waiting if (t := self.get(r.rid)) and t.is_waiting)
         return tuple(entries)
@@ -223,7 +226,7 @@ class Ledger:
             tracked.reused_tokens = reused
             self._set_target(tracked)
         before = tracked.entry
-        tracked.entry = tracked.waiting_entry(reused)
+        tracked.entry = self._entry(tracked, reused)
         if self._lines.get(tracked.entry.request_id) is not None:
             self._lines.update(tracked.entry)
         return before is None or before.reused_tokens != reused
@@ -234,8 +237,25 @@ class Ledger:
         slo = target.slo_of(tracked.own_targets)
         tracked.ttft_target_s = slo.ttft_target_s(new_tokens)
         tracked.tbt_target_s = slo.tbt_s
+        tracked.e2e_target_s = slo.e2e_s
         tracked.planned_tbt_s = target.planned_tbt_s(slo)
         tracked.slo_version = target.version
+        if slo.e2e_s is not None and tracked.first_token_s is not None:
+            taken_s = tracked.first_token_s - tracked.arrival_s
+            tokens, own = self._answer_tokens(tracked), tracked.own_targets
+            tracked.planned_tbt_s = target.pace_s(slo, taken_s=taken_s, answer_tokens=tokens, own=own)
+
+    def _entry(self, tracked: TrackedRequest, reused_tokens: int) -> WaitingRequest:
+        return tracked.waiting_entry(reused_tokens, self._answer_tokens(tracked))
+
+    def _answer_tokens(self, tracked: TrackedRequest) -> float:
+        """That its answer is expected to have: as its tenant's usually do, or as many as it asks for at most.
+        Not looked up where its whole answer has no target."""
+        if tracked.e2e_target_s is None:
+            return 0.0
+        most = tracked.request.sampling_params.max_new_tokens
+        usual = self.answers.of(tracked.tenant)
+        return usual if most is None else min(usual, most)
 
     def _token(self, tracked: TrackedRequest, produced: int, now_s: float) -> None:
         self.output_tokens += produced - tracked.tokens
@@ -243,6 +263,9 @@ class Ledger:
             tracked.first_token_s = now_s
             self.prompt_tokens += tracked.input_tokens
             self.reused_prompt_tokens += tracked.reused_tokens
+            if tracked.e2e_target_s is not None:
+                self._set_target(tracked)
+                self._running = [], frozenset()
         else:
             tracked.gaps_s.append(now_s - tracked.last_token_s)
         tracked.tokens = produced
@@ -266,7 +289,7 @@ class Ledger:
 
     def _renewed(self, entry: WaitingRequest) -> WaitingRequest:
         tracked = self._tracked[entry.request_id]
-        tracked.entry = tracked.waiting_entry(entry.reused_tokens)
+        tracked.entry = self._entry(tracked, entry.reused_tokens)
         return tracked.entry
 
     def _give_slot_back(self, tenant: str) -> None:

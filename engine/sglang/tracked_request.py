@@ -10,7 +10,7 @@ from pdmuxd.engine.core.slo import RequestTargets
 from pdmuxd.engine.core.types import WaitingRequest
 from pdmuxd.engine.link.durations import counted
 from pdmuxd.engine.link.messages import RequestRecord
-from pdmuxd.engine.loop.requests import DEFAULT_TARGET, RefusalCause, Target, waiting_entry
+from pdmuxd.engine.loop.requests import DEFAULT_TARGET, RefusalCause, Target, planned_e2e_s, waiting_entry
 from pdmuxd.engine.sglang.api.types.requests import Request
 
 TENANT_KEY = "pdmuxd_tenant"
@@ -35,6 +35,8 @@ class TrackedRequest:
     """Its gaps are judged by it."""
     planned_tbt_s: float = 0.0
     """Steps are planned for it: the same, or a laxer one."""
+    e2e_target_s: float | None = None
+    """From its arrival to its last token; None: no target."""
     slo_version: int = 0
     is_waiting: bool = True
     prefill_start_s: float | None = None
@@ -50,8 +52,8 @@ class TrackedRequest:
     refusal_cause: RefusalCause | None = None
     """Why it was refused."""
 
-    def waiting_entry(self, reused_tokens: int) -> WaitingRequest:
-        """How it looks to a policy with so many tokens in the prefix cache."""
+    def waiting_entry(self, reused_tokens: int, answer_tokens: float = 0.0) -> WaitingRequest:
+        """How it looks to a policy with so many tokens in the prefix cache, and an answer of so many."""
         request = self.request
         return waiting_entry(
             self.target,
@@ -63,6 +65,8 @@ class TrackedRequest:
             new_tokens=max(1, len(request.origin_input_ids) + len(request.output_ids) - reused_tokens),
             reused_tokens=reused_tokens,
             has_begun=self.first_token_s is not None,
+            e2e_target_s=planned_e2e_s(self.e2e_target_s, self.own_targets),
+            answer_tokens=answer_tokens,
         )
 
     def record(self, outcome: str) -> RequestRecord:
@@ -88,6 +92,8 @@ class TrackedRequest:
             tbt_counts=counted(gaps_s),
             cause=self.refusal_cause or "",
             decode_s=sum(gaps_s),
+            e2e_s=_since(self.arrival_s, self.last_token_s) if outcome == "finished" else None,
+            e2e_target_s=self.e2e_target_s,
         )
 
 

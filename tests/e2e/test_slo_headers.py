@@ -4,7 +4,12 @@ import httpx
 import pytest
 from daemon_process import wait_until
 
-HEADERS = {"x-llm-d-slo-ttft-ms": "1", "x-llm-d-slo-tpot-ms": "10000"}
+HEADERS = {
+    "x-llm-d-slo-ttft-ms": "1",
+    "x-llm-d-slo-tpot-ms": "10000",
+    "x-pdmuxd-e2e-ms": "9000",
+    "x-pdmuxd-session-id": "task",
+}
 
 
 @pytest.mark.parametrize(("trusted", "target_ms"), [("127.0.0.0/8", 1.0), ("10.0.0.0/8", None)])
@@ -38,3 +43,8 @@ def test_a_trusted_peers_target_decides_about_that_request(start, trusted, targe
     expected = plain["ttft_target_ms"] if target_ms is None else target_ms
     assert own["ttft_target_ms"] == expected
     assert own["tbt_target_ms"] == (tenants["tbt_ms"] if target_ms is None else 10_000)
+    assert (plain["e2e_target_ms"], own["e2e_target_ms"]) == (None, None if target_ms is None else 9_000)
+    if target_ms is not None:
+        assert own["e2e_ms"] > 0.0
+        later = record_of(ask(HEADERS))
+        assert later["e2e_target_ms"] < 9_000  # what the session has left

@@ -20,6 +20,7 @@ class Slo(_Answer, frozen=True, kw_only=True):
     ttft_per_1k_new_tokens_ms: float
     tbt_ms: float
     attainment_ratio: float
+    e2e_ms: float | None = None
     version: int = 0
     settings_version: int = 0
     in_force: bool = False

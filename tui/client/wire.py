@@ -165,9 +165,11 @@ class TenantLoad(_Wire, frozen=True, kw_only=True):
     ttft_attainment_ratio: float | None = None
     tbt_attainment_ratio: float | None = None
     availability_ratio: float | None = None
+    e2e_attainment_ratio: float | None = None
     ttft_burn: float | None = None
     tbt_burn: float | None = None
     availability_burn: float | None = None
+    e2e_burn: float | None = None
     asked: int = 0
     unserved: int = 0
     limited: int = 0
@@ -287,11 +289,14 @@ class RequestLifecycle(_Wire, frozen=True, kw_only=True):
     tbt_p99_ms: float | None = None
     tbt_gaps: int | None = None
     tbt_gaps_met: int | None = None
+    e2e_ms: float | None = None
+    e2e_target_ms: float | None = None
     retractions: int | None = None
     slo_version: int | None = None
     delivered_ttft_ms: float | None = None
     delivered_tbt_max_ms: float | None = None
     delivered_tbt_gaps_missed: int | None = None
+    delivered_e2e_ms: float | None = None
     missed: tuple[Miss, ...] = ()
     timeline: tuple[Moment, ...] = ()
     decisions: dict[str, Any] | None = None
@@ -305,6 +310,11 @@ class RequestLifecycle(_Wire, frozen=True, kw_only=True):
     def seen_tbt_max_ms(self) -> float | None:
         """The longest gap that is judged, likewise."""
         return self.tbt_max_ms if self.delivered_ttft_ms is None else self.delivered_tbt_max_ms
+
+    @property
+    def seen_e2e_ms(self) -> float | None:
+        """The time to its last token that is judged, likewise."""
+        return self.e2e_ms if self.delivered_e2e_ms is None else self.delivered_e2e_ms
 
     @property
     def late_gaps(self) -> int:

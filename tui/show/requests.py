@@ -85,13 +85,16 @@ def timeline(one: RequestLifecycle, width: int, zone: tzinfo | None) -> list[Lin
         lines.append(
             line((track, role if is_deadline else Role.RULE), f" {formats.ms(at_ms):>6} ms  ", (said, role))
         )
+    whole = ""
+    if one.e2e_target_ms is not None:
+        whole = f", whole {_against(one.seen_e2e_ms, one.e2e_target_ms)} ms"
     lines += [
         (),
         line(
             f"queued {formats.ms(one.queue_ms)} ms, prefill {formats.ms(one.prefill_ms)} ms, "
             f"TTFT {_against(one.seen_ttft_ms, one.ttft_target_ms)} ms, "
             f"longest gap {_against(one.seen_tbt_max_ms, one.tbt_target_ms)} ms, "
-            f"{_gaps_in_time(one)} of {formats.count(one.tbt_gaps)} gaps in time"
+            f"{_gaps_in_time(one)} of {formats.count(one.tbt_gaps)} gaps in time{whole}"
         ),
     ]
     if one.retractions:
@@ -102,7 +105,7 @@ def timeline(one: RequestLifecycle, width: int, zone: tzinfo | None) -> list[Lin
             text += f"; mostly in {split_text(miss.mode, miss.prefill_sms or 0, miss.decode_sms or 0)}"
         lines += wrap(text, width, Role.BAD)
     if not one.missed and one.state == "ended" and one.outcome == "finished":
-        lines.append(line(("+ both targets met", Role.GOOD)))
+        lines.append(line(("+ all targets met", Role.GOOD)))
     return lines + _decisions(one)
 
 

@@ -197,6 +197,9 @@ def _target_text(tenant: str, target: str, state: ConsoleState) -> str:
         return LABELS[target]
     if target == "tbt":
         return f"TBT of {formats.plain(slo.tbt_ms)} ms"
+    if target == "e2e":
+        within = "" if slo.e2e_ms is None else f" of {formats.plain(slo.e2e_ms)} ms"
+        return f"its target for whole answers{within}"
     fixed, per_1k = formats.plain(slo.ttft_fixed_ms), formats.plain(slo.ttft_per_1k_new_tokens_ms)
     return f"TTFT of {fixed} ms + {per_1k} per 1K tokens"
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Protocol, TypeVar
 
-LABELS = {"ttft": "TTFT", "tbt": "TBT", "availability": "availability"}
-TARGET_ALARMS = ("late_now", "ttft_burn", "tbt_burn", "availability_burn")
+LABELS = {"ttft": "TTFT", "tbt": "TBT", "availability": "availability", "e2e": "whole"}
+TARGET_ALARMS = ("late_now", "ttft_burn", "tbt_burn", "availability_burn", "e2e_burn")
 """Kinds of alarms that tell of a tenant's targets."""
 
 CAUSES = {
@@ -15,6 +15,7 @@ CAUSES = {
     "retracted": "sent back to wait for want of KV memory",
     "no_split_meets_target": "no split meets its TBT target at this load",
     "slower_than_predicted": "steps take longer than predicted",
+    "answer_long": "its answer has many tokens, or they follow slowly",
     "prefill_between_tokens": "prefill runs alone between its tokens",
     "host_late": "the host is late with what the GPU has done",
     "loop_late": "the daemon reads requests late: it has too little of the CPU",
@@ -93,6 +94,10 @@ class Judged(Protocol):
     @property
     def availability_ratio(self) -> float | None: ...  # noqa: D102
     @property
+    def e2e_burn(self) -> float | None: ...  # noqa: D102
+    @property
+    def e2e_attainment_ratio(self) -> float | None: ...  # noqa: D102
+    @property
     def asked(self) -> int: ...  # noqa: D102
     @property
     def unserved(self) -> int: ...  # noqa: D102
@@ -119,12 +124,12 @@ def worst_first(loads: Iterable[_Load]) -> list[_Load]:
 
 def worst_burn(load: Judged) -> float:
     """The burn over five minutes, of the worse target; 0 without traffic."""
-    return max(load.ttft_burn or 0.0, load.tbt_burn or 0.0, load.availability_burn or 0.0)
+    return max((burn or 0.0) for burn in _burns(load))
 
 
 def targets_missed(load: Judged) -> list[str]:
-    """`ttft`, `tbt`, `availability`: those whose budget burns faster than it lasts, and TTFT where requests
-    are late now."""
+    """`ttft`, `tbt`, `availability`, `e2e`: those whose budget burns faster than it lasts, and TTFT where
+    requests are late now."""
     missed = []
     if (load.ttft_burn or 0.0) > 1.0 or load.late_now:
         missed.append("ttft")
@@ -132,6 +137,8 @@ def targets_missed(load: Judged) -> list[str]:
         missed.append("tbt")
     if (load.availability_burn or 0.0) > 1.0:
         missed.append("availability")
+    if (load.e2e_burn or 0.0) > 1.0:
+        missed.append("e2e")
     return missed
 
 
@@ -149,8 +156,14 @@ def unserved_in_words(load: Judged) -> str:
 def met_ratio(load: Judged) -> float | None:
     """The share of five minutes that was kept, the late that wait counted as late; of the worst target."""
     if load.target_ratio is None:
-        shares = (load.ttft_attainment_ratio, load.tbt_attainment_ratio, load.availability_ratio)
+        shares = (
+            *(load.ttft_attainment_ratio, load.tbt_attainment_ratio),
+            *(load.availability_ratio, load.e2e_attainment_ratio),
+        )
         return min((share for share in shares if share is not None), default=None)
-    all_three = (load.ttft_burn, load.tbt_burn, load.availability_burn)
-    burns = [burn for burn in all_three if burn is not None]
+    burns = [burn for burn in _burns(load) if burn is not None]
     return max(0.0, 1.0 - max(burns) * (1.0 - load.target_ratio)) if burns else None
+
+
+def _burns(load: Judged) -> tuple[float | None, ...]:
+    return load.ttft_burn, load.tbt_burn, load.availability_burn, load.e2e_burn

@@ -221,6 +221,10 @@ def is_missing(load: TenantLoad) -> bool:
 
 def excess_ratio(one: RequestLifecycle, target: str) -> float:
     """By how much of the target a request's first token, or longest gap, was late."""
-    pairs = {"ttft": (one.seen_ttft_ms, one.ttft_target_ms), "tbt": (one.seen_tbt_max_ms, one.tbt_target_ms)}
+    pairs = {
+        "ttft": (one.seen_ttft_ms, one.ttft_target_ms),
+        "tbt": (one.seen_tbt_max_ms, one.tbt_target_ms),
+        "e2e": (one.seen_e2e_ms, one.e2e_target_ms),
+    }
     took_ms, target_ms = pairs.get(target, (None, None))
     return 0.0 if took_ms is None or not target_ms else max(0.0, took_ms / target_ms - 1.0)

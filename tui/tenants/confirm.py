@@ -17,7 +17,7 @@ from pdmuxd.tui.show.lines import Line, line, wrap
 from pdmuxd.tui.show.roles import Role
 from pdmuxd.tui.show.tenants.edit import Draft, changes_text, conflict_text
 from pdmuxd.tui.show.tenants.outlook import outlook_text
-from pdmuxd.tui.tenants.predict import predict
+from pdmuxd.tui.tenants.predict import predict, sent
 
 if TYPE_CHECKING:
     from pdmuxd.tui.client.api import models
@@ -74,7 +74,7 @@ class ConfirmSlo(Dialog[Slo]):
             self.work(self._apply)
 
     async def _apply(self) -> None:
-        wanted = cast("models.SloIn", self._typed.values)
+        wanted = cast("models.SloIn", sent(self._typed.values))
         asked = self._rest.api.set_slo(
             self._tenant, wanted, force=self._is_forced or None, if_match=self._before.version
         )

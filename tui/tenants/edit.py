@@ -17,10 +17,9 @@ from pdmuxd.tui.client.rest import RestClient
 from pdmuxd.tui.shell.dialog import Dialog
 from pdmuxd.tui.shell.field import Field
 from pdmuxd.tui.shell.sheet import Sheet
-from pdmuxd.tui.show import formats
 from pdmuxd.tui.show.lines import Line, line, wrap
 from pdmuxd.tui.show.roles import Role
-from pdmuxd.tui.show.tenants.edit import FIELDS, Draft, draft
+from pdmuxd.tui.show.tenants.edit import FIELDS, Draft, draft, typed_of
 from pdmuxd.tui.show.tenants.outlook import outlook_text
 from pdmuxd.tui.tenants.confirm import ConfirmSlo
 from pdmuxd.tui.tenants.predict import predict
@@ -50,7 +49,7 @@ class EditSlo(Dialog[Slo]):
             for field in FIELDS:
                 with Horizontal(classes="row"):
                     yield Label(field.label, classes="label")
-                    was = formats.plain(getattr(self._before, field.name))
+                    was = typed_of(getattr(self._before, field.name))
                     yield Field(was, id=field.name, entered=lambda _: self.action_review())
             yield Sheet(id="said")
             yield Sheet([line(("Enter", Role.KEY), " reviews   ", ("Escape", Role.KEY), " gives it up")])

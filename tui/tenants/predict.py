@@ -12,6 +12,11 @@ if TYPE_CHECKING:
     from pdmuxd.tui.client.api import models
 
 
-async def predict(rest: RestClient, tenant: str, values: Mapping[str, float]) -> Outlook | Refusal:
-    """Ask what all four targets would give, for this tenant and the others. Nothing is changed."""
-    return await rest.ask(rest.api.preview_slo(tenant, cast("models.SloIn", values)), Outlook)
+async def predict(rest: RestClient, tenant: str, values: Mapping[str, float | None]) -> Outlook | Refusal:
+    """Ask what all these targets would give, for this tenant and the others. Nothing is changed."""
+    return await rest.ask(rest.api.preview_slo(tenant, cast("models.SloIn", sent(values))), Outlook)
+
+
+def sent(values: Mapping[str, float | None]) -> dict[str, float]:
+    """The targets as they are sent: one that is left out is none, and an older daemon does not know it."""
+    return {name: value for name, value in values.items() if value is not None}

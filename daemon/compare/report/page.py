@@ -41,6 +41,7 @@ def _facts(document: CompareDocument) -> list[tuple[str, str]]:
         document.targets,
         document.runs,
     )
+    whole = "" if targets.e2e_ms is None else f", whole answers {targets.e2e_ms:g} ms"
     return [
         ("Trace", f"{workload.file} ({workload.format}), {workload.requests:,} requests"),
         (
@@ -59,6 +60,6 @@ def _facts(document: CompareDocument) -> list[tuple[str, str]]:
             "Targets",
             f"TTFT {targets.ttft_fixed_ms:g} ms plus {targets.ttft_per_1k_new_tokens_ms:g} ms per 1,000 new "
             f"tokens; TBT {', '.join(f'{tbt_ms:g}' for tbt_ms in targets.tbt_ms)} ms for the p99 of a "
-            f"request's gaps; {targets.attainment_ratio * 100:g}% of requests",
+            f"request's gaps{whole}; {targets.attainment_ratio * 100:g}% of requests",
         ),
     ]

@@ -40,6 +40,7 @@ def _lead(document: ReplayDocument) -> str:
 
 def _facts(document: ReplayDocument) -> list[tuple[str, str]]:
     trace, profile, slo = document.trace, document.profile, document.slo
+    whole = "" if slo.e2e_ms is None else f"whole answers {slo.e2e_ms:g} ms; "
     return [
         ("Trace", f"{trace.file} ({trace.format}), seed {trace.seed}"),
         (
@@ -54,7 +55,7 @@ def _facts(document: ReplayDocument) -> list[tuple[str, str]]:
         (
             "Targets",
             f"TTFT {slo.ttft_fixed_ms:g} ms plus {slo.ttft_per_1k_new_tokens_ms:g} ms per 1,000 new tokens; "
-            f"TBT {slo.tbt_ms:g} ms; attainment {slo.attainment_ratio * 100:g}%",
+            f"TBT {slo.tbt_ms:g} ms; {whole}attainment {slo.attainment_ratio * 100:g}%",
         ),
         ("Policies", ", ".join(policy.policy for policy in document.policies)),
     ]

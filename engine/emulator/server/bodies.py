@@ -14,7 +14,13 @@ from typing import Annotated, Any, TypeVar
 import msgspec
 from msgspec import Meta
 
-from pdmuxd.engine.core.slo import TBT_RANGE_S, TTFT_FIXED_RANGE_S, RequestTargets
+from pdmuxd.engine.core.slo import (
+    E2E_RANGE_S,
+    E2E_SHARE_RANGE,
+    TBT_RANGE_S,
+    TTFT_FIXED_RANGE_S,
+    RequestTargets,
+)
 from pdmuxd.engine.emulator.server.refusals import refuse
 from pdmuxd.engine.emulator.server.structures import ResponseFormat, Structure
 from pdmuxd.engine.emulator.server.tokenizer import MAX_TOKEN_ID
@@ -53,6 +59,8 @@ class CustomParams(msgspec.Struct):
         Annotated[float, Meta(ge=TTFT_FIXED_RANGE_S[0], le=TTFT_FIXED_RANGE_S[1])] | None
     ) = None
     pdmuxd_tbt_target_s: Annotated[float, Meta(ge=TBT_RANGE_S[0], le=TBT_RANGE_S[1])] | None = None
+    pdmuxd_e2e_target_s: Annotated[float, Meta(ge=E2E_RANGE_S[0], le=E2E_RANGE_S[1])] | None = None
+    pdmuxd_e2e_share: Annotated[float, Meta(ge=E2E_SHARE_RANGE[0], le=E2E_SHARE_RANGE[1])] | None = None
 
     @property
     def targets(self) -> RequestTargets | None:

@@ -13,7 +13,7 @@ import numpy as np
 from pdmuxd.engine.core.quantiles import nearest_rank
 from pdmuxd.engine.emulator.engine import EmulatedEngine
 from pdmuxd.engine.emulator.graphs import captured_sizes
-from pdmuxd.engine.emulator.requests import EmulatedRequest
+from pdmuxd.engine.emulator.requests import EmulatedRequest, Phase
 from pdmuxd.engine.link.durations import counted
 from pdmuxd.engine.link.messages import LINK_PROTOCOL, EngineStats, Hello, RequestRecord
 from pdmuxd.engine.link.socket import EngineEnd
@@ -169,6 +169,8 @@ def request_record(engine: EmulatedEngine, request: EmulatedRequest) -> RequestR
         slo_version=request.slo_version,
         tbt_counts=counted(np.sort(gaps_s).tolist()),
         decode_s=float(gaps_s.sum()),
+        e2e_s=_since_arrival(request, request.end_s) if request.phase is Phase.FINISHED else None,
+        e2e_target_s=request.e2e_target_s,
     )
 
 

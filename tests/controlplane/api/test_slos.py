@@ -25,6 +25,7 @@ async def test_the_targets_are_in_milliseconds_when_shown(call: AdminCalls) -> N
     assert answer.json() == {
         **SLO_BODY,
         "tbt_ms": 30.0,
+        "e2e_ms": None,
         "version": 1,
         "settings_version": 1,
         "in_force": False,
@@ -37,6 +38,29 @@ async def test_an_edit_is_stored_in_seconds_when_put(call: AdminCalls, control_p
     assert (answer.status_code, answer.headers["ETag"]) == (200, '"2"')
     assert answer.json() == (await call("GET", SLO)).json() | {"outlook": None}
     assert control_plane.get_slo("chat").slo == slo(0.04)
+
+
+async def test_a_target_of_whole_answers_is_set_kept_and_taken_away(
+    call: AdminCalls, control_plane: ControlPlane
+) -> None:
+    answer = await call("PUT", SLO, json={**SLO_BODY, "e2e_ms": 20_000})
+    assert (answer.status_code, answer.json()["e2e_ms"]) == (200, 20_000.0)
+    assert control_plane.get_slo("chat").slo.e2e_s == 20.0
+    kept = await call("PATCH", SLO, json={"tbt_ms": 35, "e2e_ms": None})
+    assert (kept.json()["tbt_ms"], kept.json()["e2e_ms"]) == (35.0, 20_000.0)
+    changed = await call("PATCH", SLO, json={"e2e_ms": 9_000})
+    assert changed.json()["e2e_ms"] == 9_000.0
+    assert (await call("GET", f"{SLO}/history")).json()[1]["e2e_ms"] == 20_000.0
+    await call("PUT", SLO, json=SLO_BODY)
+    assert control_plane.get_slo("chat").slo.e2e_s is None
+
+
+@pytest.mark.parametrize("value", [0, -1, 86_400_001, "soon", True])
+async def test_400_when_a_target_of_whole_answers_is_none(call: AdminCalls, value: object) -> None:
+    answer = await call("PUT", SLO, json={**SLO_BODY, "e2e_ms": value})
+    assert answer.status_code in (400, 422)
+    assert "e2e_ms" in answer.text
+    assert "1 to 86400000" in answer.text
 
 
 @pytest.mark.parametrize("if_match", ['"1"', "1", "*", ' "1" '])

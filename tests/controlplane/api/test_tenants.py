@@ -31,6 +31,7 @@ async def test_a_tenant_is_answered_whole_when_created(call: AdminCalls) -> None
         "limits": {},
         "slo": {
             **SLO_BODY,
+            "e2e_ms": None,
             "version": 1,
             "settings_version": 1,
             "in_force": False,

@@ -157,7 +157,7 @@ def test_nothing_of_an_upgrade_stays_when_it_fails_half_way(
 
 
 def test_check_finds_damage_when_a_row_refers_to_nothing(url: str, path: Path) -> None:
-    execute(path, "INSERT INTO slo_revisions VALUES (7, 1, 1, 1, 1, 0.9, 1, '2026-01-01')")
+    execute(path, "INSERT INTO slo_revisions VALUES (7, 1, 1, 1, 1, 0.9, 1, '2026-01-01', NULL)")
     with pytest.raises(StoreError, match="a row of slo_revisions refers to a row of tenants that is gone"):
         consistency.check(url)
 

@@ -6,7 +6,7 @@ import pytest
 from telemetry_feeds import START_S, HandClock, request_record, step, telemetry, tenants_event
 
 from pdmuxd.controlplane.telemetry.attainment import FIVE_MINUTES_S, HOUR_S, MINUTE_S, Attainment
-from pdmuxd.controlplane.telemetry.judged import judge
+from pdmuxd.controlplane.telemetry.judged import Delivered, judge
 from pdmuxd.engine.link.durations import Counts
 from pdmuxd.engine.link.durations import counted as counts_of
 
@@ -26,14 +26,41 @@ def counted(*requests: dict[str, object], at_s: float = START_S) -> Attainment:
 
 
 def test_each_target_is_judged_by_itself_when_requests_end() -> None:
-    ttft, tbt, _ = counted({}, LATE, SLOW, SLOW).violations(START_S, MINUTE_S)
+    ttft, tbt, *_ = counted({}, LATE, SLOW, SLOW).violations(START_S, MINUTE_S)
     assert (ttft.requests, ttft.judged, ttft.missed, ttft.attainment_ratio) == (4, 4, 1, 0.75)
     assert (tbt.requests, tbt.judged, tbt.missed, tbt.attainment_ratio) == (4, 40, 2, 0.95)
 
 
+@pytest.mark.parametrize(
+    ("changes", "waited_s", "missed"),
+    [
+        ({"e2e_s": 4.0, "e2e_target_s": 5.0}, 0.0, False),
+        ({"e2e_s": 6.0, "e2e_target_s": 5.0}, 0.0, True),
+        ({"e2e_s": 6.0, "e2e_target_s": None}, 9.0, None),
+        ({"outcome": "aborted", "e2e_s": None, "e2e_target_s": 5.0}, 4.0, None),
+        ({"outcome": "aborted", "e2e_s": None, "e2e_target_s": 5.0}, 6.0, True),
+    ],
+)
+def test_whole_answers_are_judged_where_they_have_a_target(changes, waited_s, missed) -> None:
+    judged = judge(request_record(**changes), waited_s=waited_s)
+    attainment = Attainment()
+    attainment.on_request(judged, START_S)
+    found = attainment.violations(START_S, MINUTE_S).e2e
+    assert (judged.e2e_missed, found.judged, found.missed) == (missed, missed is not None, missed is True)
+    assert judged.good == (missed is not True and judged.record.outcome == "finished")
+    assert attainment.verdict(START_S, 0.99) == ("missed" if missed else "met")
+
+
+def test_a_whole_answer_is_judged_by_what_its_client_saw() -> None:
+    record = request_record(e2e_s=4.0, e2e_target_s=5.0)
+    late = judge(record, Delivered(ttft_s=0.1, e2e_s=5.5))
+    assert (late.e2e_missed, late.good) == (True, False)
+    assert judge(record, Delivered(ttft_s=0.1, e2e_s=4.5)).e2e_missed is False
+
+
 def test_a_request_without_a_token_or_a_gap_is_not_judged_when_it_ends() -> None:
     none = {"ttft_s": None, "tbt_max_s": None, "tbt_p99_s": None, "tbt_gaps": 0, "tbt_gaps_met": 0}
-    ttft, tbt, _ = counted(none).violations(START_S, MINUTE_S)
+    ttft, tbt, *_ = counted(none).violations(START_S, MINUTE_S)
     assert (ttft.requests, ttft.attainment_ratio, ttft.burn(0.99)) == (0, None, None)
     assert (tbt.requests, tbt.judged, tbt.attainment_ratio) == (0, 0, None)
 
@@ -76,7 +103,7 @@ def test_only_what_finished_with_both_targets_met_is_goodput() -> None:
 
 
 def test_burn_is_one_when_the_budget_is_just_used_up() -> None:
-    ttft, _, _ = counted(LATE, *[{}] * 99).violations(START_S, FIVE_MINUTES_S)
+    ttft, *_ = counted(LATE, *[{}] * 99).violations(START_S, FIVE_MINUTES_S)
     assert ttft.burn(0.99) == pytest.approx(1.0)
     assert ttft.burn(0.95) == pytest.approx(0.2)
 

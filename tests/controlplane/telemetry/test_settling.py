@@ -49,7 +49,7 @@ def test_what_clients_saw_counts_and_what_was_made_is_kept_beside_it(
     ]
     for end in reversed(ends) if answered_first else ends:
         end()
-    ttft, tbt, _ = judged(known)
+    ttft, tbt, *_ = judged(known)
     assert (ttft.judged, ttft.missed, ttft.engine_judged, ttft.engine_missed) == (1, 1, 1, 0)
     assert (tbt.judged, tbt.missed, tbt.engine_judged, tbt.engine_missed) == (10, 4, 10, 0)
     (chat,) = tenants_event(known).tenants
@@ -64,7 +64,7 @@ def test_the_engines_word_counts_when_an_answer_is_not_streamed(known: Telemetry
     clock.turn(3.0)
     known.on_answered("r1", status=200)
     known.on_request(request_record())
-    ttft, tbt, _ = judged(known)
+    ttft, tbt, *_ = judged(known)
     assert (ttft.judged, ttft.missed, tbt.judged, tbt.missed) == (1, 0, 10, 0)
 
 
@@ -101,7 +101,7 @@ def test_a_client_that_left_after_its_target_was_served_too_late(
     for _ in range(2):
         clock.turn(RECORD_WITHIN_S)
         known.tick()
-    ttft, _, _ = judged(known)
+    ttft, *_ = judged(known)
     assert (ttft.judged, ttft.missed, ttft.engine_judged) == (missed, missed, 0)
 
 
@@ -113,7 +113,7 @@ def test_an_aborted_request_missed_its_target_when_it_had_waited_longer(
     known.on_answered("r1", status=499)
     nothing = {"ttft_s": None, "tbt_max_s": None, "tbt_p99_s": None, "tbt_gaps": 0, "tbt_gaps_met": 0}
     known.on_request(request_record(outcome="aborted", tbt_counts=(), **nothing))
-    ttft, _, _ = judged(known)
+    ttft, *_ = judged(known)
     assert (ttft.judged, ttft.missed) == (1, 1)
 
 

@@ -30,6 +30,27 @@ def test_only_the_given_targets_change_when_set(pdmuxd, control_plane: ControlPl
     assert "attainment   99.9%" in out
 
 
+def test_a_target_of_whole_answers_is_set_kept_and_taken_away(pdmuxd, control_plane: ControlPlane) -> None:
+    assert "whole        20000 ms" in pdmuxd("slo", "set", "chat", "--e2e-ms", "20000").out
+    pdmuxd("slo", "set", "chat", "--tbt-ms", "30")
+    held = control_plane.get_slo("chat").slo
+    assert (held.e2e_s, held.tbt_s) == (20.0, 0.03)
+    assert pdmuxd("slo", "show", "--json").json["chat"]["e2e_ms"] == 20_000.0
+    assert "no target" in pdmuxd("slo", "set", "chat", "--e2e-ms", "none").out
+    assert control_plane.get_slo("chat").slo.e2e_s is None
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ("soon", "--e2e-ms is 'soon'; allowed are milliseconds, or none"),
+        ("0", "e2e_ms is 0; allowed are null, or 1 to 86400000"),
+    ],
+)
+def test_one_line_says_what_a_target_of_whole_answers_may_be(pdmuxd, given: str, said: str) -> None:
+    assert said in pdmuxd("slo", "set", "chat", "--e2e-ms", given, code=2).err
+
+
 def test_it_is_refused_when_no_target_is_given(pdmuxd, control_plane: ControlPlane) -> None:
     assert "at least one of --ttft-fixed-ms" in pdmuxd("slo", "set", "chat", code=2).err
     assert control_plane.get_slo("chat").version == 1

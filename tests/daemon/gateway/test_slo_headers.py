@@ -10,8 +10,8 @@ from pdmuxd.engine.core.errors import RequestError
 from pdmuxd.engine.core.slo import RequestTargets
 from pdmuxd.engine.link.request_tag import TAG_HEADER, decode_tag
 
-HEADERS = {"x-llm-d-slo-ttft-ms": "250", "x-llm-d-slo-tpot-ms": "12.5"}
-OWN = {"pdmuxd_ttft_target_s": 0.25, "pdmuxd_tbt_target_s": 0.0125}
+HEADERS = {"x-llm-d-slo-ttft-ms": "250", "x-llm-d-slo-tpot-ms": "12.5", "x-pdmuxd-e2e-ms": "9000"}
+OWN = {"pdmuxd_ttft_target_s": 0.25, "pdmuxd_tbt_target_s": 0.0125, "pdmuxd_e2e_target_s": 9.0}
 
 
 class Told(NobodyWatches):
@@ -38,7 +38,7 @@ async def test_the_engine_gets_the_targets_of_a_trusted_peer(trusting, path):
     seen = await trusting.engine.seen.get()
     holder = seen["sampling_params"] if path == "/generate" else seen
     assert holder["custom_params"] == {"pdmuxd_tenant": "alice", **OWN}
-    assert trusting.gateway._observer.targets == [RequestTargets(ttft_s=0.25, tbt_s=0.0125)]
+    assert trusting.gateway._observer.targets == [RequestTargets(ttft_s=0.25, tbt_s=0.0125, e2e_s=9.0)]
 
 
 async def test_the_tag_has_them_where_the_body_has_no_field(trusting):
@@ -79,7 +79,7 @@ async def test_headers_of_anybody_else_are_ignored_and_stay_behind(setup, given)
 
 @pytest.mark.parametrize("name", HEADERS)
 @pytest.mark.parametrize(
-    "value", ["", "abc", "nan", "inf", "0", "-5", "1e9", "1_0", "0x10", "5 s", "600001", "\u0663"]
+    "value", ["", "abc", "nan", "inf", "0", "-5", "1e9", "1_0", "0x10", "5 s", "86400001", "\u0663"]
 )
 def test_a_value_that_is_no_target_is_refused_by_the_headers_name(name, value):
     with pytest.raises(RequestError, match=rf"{name}.* ms") as caught:

@@ -48,6 +48,18 @@ def ids(queue: OrderedQueue) -> list[str]:
     return [request.request_id for request in queue.order]
 
 
+def test_who_comes_too_late_for_its_whole_answer_is_still_in_time_for_its_first_token() -> None:
+    whole = replace(waiting(1, 1000, deadline_s=0.5), ttft_deadline_s=4.0)
+    queue = [whole, waiting(2, 1000, deadline_s=5.0), waiting(3, 1000, deadline_s=3.0)]
+    found = order(queue)
+    assert (ids(found), found.unreachable) == (["r3", "r1", "r2"], ())
+    assert found.order[1].deadline_s == 4.0
+    both = order([replace(whole, ttft_deadline_s=0.9)])
+    assert (both.unreachable, both.order[0].deadline_s) == (("r1",), 0.5)
+    soon = order([replace(whole, deadline_s=2.0), waiting(3, 1000, deadline_s=3.0)])
+    assert (ids(soon), soon.order[0].deadline_s) == (["r1", "r3"], 2.0)
+
+
 def test_least_slack_comes_first_when_all_can_make_it() -> None:
     # A prefill takes 1 ms a token: slacks are 9, 1.9 and 4 s.
     queue = [

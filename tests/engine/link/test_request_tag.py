@@ -11,9 +11,10 @@ from pdmuxd.engine.link.request_tag import RequestTag, decode_tag, params_of, ta
 seconds = st.one_of(st.none(), st.floats(0.001, 10.0))
 
 
-@given(st.text(), st.text(), seconds, seconds)
-def test_a_tag_comes_back_whatever_a_client_wrote_into_its_key(tenant, key, ttft_s, tbt_s):
-    targets = RequestTargets(ttft_s=ttft_s, tbt_s=tbt_s)
+@given(st.text(), st.text(), seconds, seconds, seconds, st.floats(0.001, 1.0))
+def test_a_tag_comes_back_whatever_a_client_wrote_into_its_key(tenant, key, ttft_s, tbt_s, e2e_s, share):
+    share = 1.0 if ttft_s is tbt_s is e2e_s is None else share
+    targets = RequestTargets(ttft_s=ttft_s, tbt_s=tbt_s, e2e_s=e2e_s, e2e_share=share)
     tag = RequestTag(rid="r", extra_key=key, custom_params={"pdmuxd_tenant": tenant, **params_of(targets)})
     header = tag.encode()
     assert header.isascii()
@@ -32,7 +33,8 @@ def test_400_when_a_tag_is_malformed(header):
 
 @pytest.mark.parametrize("value", [0, -1, 1e9, float("nan"), float("inf"), True, "0.1", None, [0.1]])
 def test_a_target_that_no_gateway_sends_counts_as_none(value):
-    assert targets_in({"pdmuxd_ttft_target_s": value, "pdmuxd_tbt_target_s": value}) is None
+    names = ("pdmuxd_ttft_target_s", "pdmuxd_tbt_target_s", "pdmuxd_e2e_target_s")
+    assert targets_in(dict.fromkeys(names, value)) is None
 
 
 def test_a_request_has_its_tenants_targets_but_for_its_own():
@@ -41,3 +43,4 @@ def test_a_request_has_its_tenants_targets_but_for_its_own():
     assert own.tbt_s == DEFAULT_SLO.tbt_s
     strict = RequestTargets(tbt_s=0.01).applied_to(DEFAULT_SLO)
     assert (strict.tbt_s, strict.ttft_target_s(1000)) == (0.01, DEFAULT_SLO.ttft_target_s(1000))
+    assert (strict.e2e_s, RequestTargets(e2e_s=9.0).applied_to(DEFAULT_SLO).e2e_s) == (None, 9.0)

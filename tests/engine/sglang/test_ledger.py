@@ -55,6 +55,30 @@ def test_a_request_keeps_its_own_targets_when_its_tenants_are_edited():
     ]
 
 
+def test_a_whole_answer_with_a_target_is_due_by_its_usual_length_or_the_most_that_it_asks_for():
+    ended = []
+    ledger = Ledger(lambda request: 0, ended.append)
+    usual, short = request("a"), request("b")
+    for each, most in ((usual, None), (short, 10)):
+        each.sampling_params.max_new_tokens = most
+        each.sampling_params.custom_params |= {"pdmuxd_ttft_target_s": 2.0, "pdmuxd_e2e_target_s": 4.0}
+    ledger.watch((request("c"),), 1.0)
+    ledger.answers.begun(ledger.admitted(["c"], 1.0), 1.0)
+    ledger.answers.decoded(100, {"acme": 1}, 1.0)
+    ledger.watch((usual, short), 1.0)
+    one, other = ledger.window(2)
+    assert (one.deadline_s, one.ttft_deadline_s) == (2.5, 3.0)  # 100 tokens at 25 ms after it
+    assert (other.deadline_s, other.ttft_deadline_s) == (3.0, None)
+    usual.finished, usual.finished_reason = lambda: False, None
+    ledger.admitted(["a"], 1.0)
+    usual.output_ids = [1]
+    ledger.give_tokens([usual], 2.0)
+    assert ledger.tbt_target_s([usual]) == 0.5 * DEFAULT_SLO.tbt_s  # 3 s for 100 tokens, or 200
+    usual.output_ids, usual.finished = [1, 2], lambda: True
+    ledger.give_tokens([usual], 2.5)
+    assert [(each.e2e_target_s, each.e2e_s) for each in ended] == [(4.0, 1.5)]
+
+
 def test_a_slot_is_held_from_the_admission_to_the_end():
     ledger = Ledger(lambda request: 0, lambda record: None)
     first, second = request("a"), request("b")

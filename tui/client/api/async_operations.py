@@ -792,7 +792,7 @@ class AsyncOperations(ABC):
         missed: bool | None = None,
         outcome: Literal["finished", "aborted", "invalid", "limited", "refused", "expired", "lost", "failed"]
         | None = None,
-        target: Literal["ttft", "tbt", "availability"] | None = None,
+        target: Literal["ttft", "tbt", "availability", "e2e"] | None = None,
         in_flight: bool | None = None,
         limit: int | None = None,
         timeout_s: float | None = None,

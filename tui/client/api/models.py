@@ -64,6 +64,7 @@ class AlarmEvent(TypedDict):
         "ttft_burn",
         "tbt_burn",
         "availability_burn",
+        "e2e_burn",
         "late_now",
         "telemetry_dropped",
         "predictor_drift",
@@ -570,6 +571,8 @@ class HistoryColumns(TypedDict):
     asked: list[int]
     unserved: list[int]
     limited: list[int]
+    e2e_judged: list[int]
+    e2e_missed: list[int]
     worst_wait_ms: list[int]
     worst_ttft_ms: list[int]
     worst_gap_ms: list[int]
@@ -614,7 +617,7 @@ class IncidentEvent(TypedDict):
 class IncidentTarget(TypedDict):
     """One target during an incident: how much of it was missed, and how badly at worst."""
 
-    target: Literal["ttft", "tbt", "availability"]
+    target: Literal["ttft", "tbt", "availability", "e2e"]
     judged: int
     missed: int
     worst_ratio: float
@@ -1140,11 +1143,14 @@ class RequestEvent(TypedDict):
     tbt_p99_ms: NotRequired[float | None]
     tbt_gaps: NotRequired[int | None]
     tbt_gaps_met: NotRequired[int | None]
+    e2e_ms: NotRequired[float | None]
+    e2e_target_ms: NotRequired[float | None]
     retractions: NotRequired[int | None]
     slo_version: NotRequired[int | None]
     delivered_ttft_ms: NotRequired[float | None]
     delivered_tbt_max_ms: NotRequired[float | None]
     delivered_tbt_gaps_missed: NotRequired[int | None]
+    delivered_e2e_ms: NotRequired[float | None]
     missed: NotRequired[list[RequestViolation]]
     timeline: NotRequired[list[TimelinePoint]]
 
@@ -1175,11 +1181,14 @@ class RequestOut(TypedDict):
     tbt_p99_ms: NotRequired[float | None]
     tbt_gaps: NotRequired[int | None]
     tbt_gaps_met: NotRequired[int | None]
+    e2e_ms: NotRequired[float | None]
+    e2e_target_ms: NotRequired[float | None]
     retractions: NotRequired[int | None]
     slo_version: NotRequired[int | None]
     delivered_ttft_ms: NotRequired[float | None]
     delivered_tbt_max_ms: NotRequired[float | None]
     delivered_tbt_gaps_missed: NotRequired[int | None]
+    delivered_e2e_ms: NotRequired[float | None]
     missed: NotRequired[list[RequestViolation]]
     timeline: NotRequired[list[TimelinePoint]]
     decisions: RequestDecisions
@@ -1248,12 +1257,13 @@ class SharingIn(TypedDict):
 
 
 class SloIn(TypedDict):
-    """A tenant's targets, all four."""
+    """A tenant's targets, all of them."""
 
     ttft_fixed_ms: float
     ttft_per_1k_new_tokens_ms: float
     tbt_ms: float
     attainment_ratio: float
+    e2e_ms: NotRequired[float | None]
 
 
 class SloOut(TypedDict):
@@ -1263,6 +1273,7 @@ class SloOut(TypedDict):
     ttft_per_1k_new_tokens_ms: float
     tbt_ms: float
     attainment_ratio: float
+    e2e_ms: float | None
     version: int
     settings_version: int
     in_force: bool
@@ -1276,6 +1287,7 @@ class SloPatch(TypedDict):
     ttft_per_1k_new_tokens_ms: NotRequired[float | None]
     tbt_ms: NotRequired[float | None]
     attainment_ratio: NotRequired[float | None]
+    e2e_ms: NotRequired[float | None]
 
 
 class SloSetOut(TypedDict):
@@ -1285,6 +1297,7 @@ class SloSetOut(TypedDict):
     ttft_per_1k_new_tokens_ms: float
     tbt_ms: float
     attainment_ratio: float
+    e2e_ms: float | None
     version: int
     settings_version: int
     in_force: bool
@@ -1359,6 +1372,7 @@ class TenantAttainmentOut(TypedDict):
     budget_left_ratio: float
     ttft: list[WindowOut]
     tbt: list[WindowOut]
+    e2e: list[WindowOut]
     availability: list[AvailabilityOut]
     outcomes: dict[str, int]
     requests: int
@@ -1446,6 +1460,7 @@ class TenantOutlookOut(TypedDict):
     tbt_band: BandOut | None
     ttft_delivery_ms: float
     gap_delivery_ms: float
+    e2e_attainment_ratio: float | None
 
 
 class TenantPatch(TypedDict):

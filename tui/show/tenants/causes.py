@@ -69,5 +69,10 @@ def _share(misses: list[Missed], totals: dict[str, int]) -> float:
 
 
 def _burn(load: TenantLoad, target: str) -> float:
-    burns = {"ttft": load.ttft_burn, "tbt": load.tbt_burn, "availability": load.availability_burn}
+    burns = {
+        "ttft": load.ttft_burn,
+        "tbt": load.tbt_burn,
+        "availability": load.availability_burn,
+        "e2e": load.e2e_burn,
+    }
     return burns.get(target) or 0.01

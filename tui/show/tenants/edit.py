@@ -21,11 +21,14 @@ class Field:
     label: str
     least: float
     most: float
+    may_be_none: bool = False
+    """No target, where nothing is typed."""
 
     @property
     def allowed(self) -> str:
         """The allowed values in words."""
-        return f"{formats.plain(self.least)} to {formats.plain(self.most)}"
+        between = f"{formats.plain(self.least)} to {formats.plain(self.most)}"
+        return f"{between}, or nothing for no target" if self.may_be_none else between
 
 
 FIELDS = (
@@ -33,21 +36,27 @@ FIELDS = (
     Field(name="ttft_per_1k_new_tokens_ms", label="TTFT, per 1,000 new tokens, ms", least=0, most=600_000),
     Field(name="tbt_ms", label="TBT, ms", least=1, most=10_000),
     Field(name="attainment_ratio", label="share that must be in time", least=0.5, most=0.9999),
+    Field(name="e2e_ms", label="whole answer, ms", least=1, most=86_400_000, may_be_none=True),
 )
+
+
+def typed_of(value: float | None) -> str:
+    """A value as it is typed; empty for none."""
+    return "" if value is None else formats.plain(value)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Draft:
     """What was typed: values by field, and what is wrong with the others."""
 
-    values: Mapping[str, float]
+    values: Mapping[str, float | None]
     errors: tuple[str, ...] = ()
 
-    def changes(self, before: Slo) -> list[tuple[Field, float, float]]:
+    def changes(self, before: Slo) -> list[tuple[Field, float | None, float | None]]:
         """(field, before, after) for what differs."""
-        found = []
+        found: list[tuple[Field, float | None, float | None]] = []
         for field in FIELDS:
-            old = float(getattr(before, field.name))
+            old: float | None = getattr(before, field.name)
             new = self.values.get(field.name, old)
             if new != old:
                 found.append((field, old, new))
@@ -56,8 +65,12 @@ class Draft:
 
 def draft(typed: Mapping[str, str]) -> Draft:
     """Read what was typed."""
-    values, errors = {}, []
+    values: dict[str, float | None] = {}
+    errors = []
     for field in FIELDS:
+        if field.may_be_none and not typed[field.name].strip():
+            values[field.name] = None
+            continue
         value = formats.number(typed[field.name])
         if value is None or not field.least <= value <= field.most:
             errors.append(f"{field.label} is {typed[field.name]!r}; allowed are {field.allowed}")
@@ -66,13 +79,13 @@ def draft(typed: Mapping[str, str]) -> Draft:
     return Draft(values=values, errors=tuple(errors))
 
 
-def changes_text(changes: list[tuple[Field, float, float]]) -> list[Line]:
+def changes_text(changes: list[tuple[Field, float | None, float | None]]) -> list[Line]:
     """A line for each change, with the value before and after."""
     return [
         line(
             (f"{field.label:<34}", Role.DIM),
-            f"{formats.plain(old):>9}  →  ",
-            (f"{formats.plain(new):>9}", Role.STRONG),
+            f"{typed_of(old) or formats.NONE:>9}  →  ",
+            (f"{typed_of(new) or formats.NONE:>9}", Role.STRONG),
         )
         for field, old, new in changes
     ]

@@ -53,15 +53,16 @@ class TenantRow:
 
     @property
     def attained_ratio(self) -> float | None:
-        """The share met over the last hour, of TTFT, TBT or availability, whichever is worst."""
+        """The share met over the last hour, of the target that is worst."""
         load = self.load
-        return _worst(min, load.ttft_attainment_ratio, load.tbt_attainment_ratio, load.availability_ratio)
+        first = (load.ttft_attainment_ratio, load.tbt_attainment_ratio)
+        return _worst(min, *first, load.availability_ratio, load.e2e_attainment_ratio)
 
     @property
     def burn(self) -> float | None:
-        """The burn over five minutes, of TTFT, TBT or availability, whichever is worst; 1 just uses up the
-        budget."""
-        return _worst(max, self.load.ttft_burn, self.load.tbt_burn, self.load.availability_burn)
+        """The burn over five minutes, of the target that is worst; 1 just uses up the budget."""
+        load = self.load
+        return _worst(max, load.ttft_burn, load.tbt_burn, load.availability_burn, load.e2e_burn)
 
     @property
     def refused(self) -> int | None:

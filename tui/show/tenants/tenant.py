@@ -28,6 +28,7 @@ HISTORY = (
     Column("TTFT ms", 8, "right"),
     Column("+ per 1K", 8, "right"),
     Column("TBT ms", 7, "right"),
+    Column("whole ms", 8, "right"),
     Column("share", 7, "right"),
     Column("", 0),
 )
@@ -78,6 +79,7 @@ def history(name: str, view: View, width: int, height: int) -> list[Line]:
             Cell(formats.plain(one.ttft_fixed_ms)),
             Cell(formats.plain(one.ttft_per_1k_new_tokens_ms)),
             Cell(formats.plain(one.tbt_ms)),
+            Cell(formats.NONE if one.e2e_ms is None else formats.plain(one.e2e_ms)),
             Cell(formats.percent(one.attainment_ratio, 2)),
             Cell("in force" if one.in_force else "", Role.GOOD),
         ]
@@ -115,10 +117,11 @@ def _targets(slo: Slo | None, view: View) -> Line:
         return line(
             ("targets: ", Role.DIM), (why_unknown(view.state.answers.tenants) or formats.NONE, Role.DIM)
         )
+    whole = "" if slo.e2e_ms is None else f"whole {formats.plain(slo.e2e_ms)} ms, "
     return line(
         ("targets ", Role.DIM),
         f"TTFT {formats.plain(slo.ttft_fixed_ms)} ms + {formats.plain(slo.ttft_per_1k_new_tokens_ms)} per 1K "
-        f"new, TBT {formats.plain(slo.tbt_ms)} ms, {formats.percent(slo.attainment_ratio, 2)}",
+        f"new, TBT {formats.plain(slo.tbt_ms)} ms, {whole}{formats.percent(slo.attainment_ratio, 2)}",
         (f"  version {slo.version} ", Role.DIM),
         ("in force", Role.GOOD) if slo.in_force else ("on its way", Role.WARN),
     )

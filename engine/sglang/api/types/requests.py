@@ -20,6 +20,7 @@ class SamplingParams(Protocol):
     """How one request's tokens are chosen."""
 
     custom_params: dict[str, Any] | None
+    max_new_tokens: int | None
     min_new_tokens: int
     top_k: int
     logit_bias: object
