@@ -20,7 +20,6 @@ from pdmuxd.controlplane.api.attainment import attainment_routes
 from pdmuxd.controlplane.api.audit import audit_routes
 from pdmuxd.controlplane.api.auth import (
     METRICS_PATH,
-    OPENAPI_PATH,
     PUBLIC_PATHS,
     WHY_PARAMETER,
     AdminAuth,
@@ -123,7 +122,7 @@ def build_admin_app(
         title="pdmuxd",
         version=version("pdmuxd"),
         description=DESCRIPTION,
-        openapi_url=OPENAPI_PATH,
+        openapi_url=None,  # `add_browser_pages` sends it
         docs_url=None,
         redoc_url=None,
         swagger_ui_oauth2_redirect_url=None,

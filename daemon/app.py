@@ -43,6 +43,7 @@ from pdmuxd.daemon.httpd.cors import with_cors
 from pdmuxd.daemon.httpd.listeners import Listeners
 from pdmuxd.daemon.process import lock
 from pdmuxd.daemon.process.background import first_to_end, in_background
+from pdmuxd.daemon.process.giving_way import giving_way
 from pdmuxd.daemon.process.logging import hide_secret
 from pdmuxd.daemon.process.notify import Notifier
 from pdmuxd.daemon.process.signals import StopRequests, on_hangup, stop_requests
@@ -118,6 +119,7 @@ async def _live(
 ) -> _Ended:
     with stop_requests() as requests:
         async with AsyncExitStack() as stack:
+            stack.enter_context(giving_way())
             engine = choose_engine(loaded.settings.engine, loaded.settings.resolved_state_dir)
             daemon = await _start(
                 stack, loaded, engine, given, successor, requests, reread=reread, first_run=first_run

@@ -97,7 +97,7 @@ def connect_gateway(bus: EventBus, gateway: Gateway) -> None:
     bus.subscribe(EngineAccepting, lambda _: gateway.accept_new())
     bus.subscribe(EngineUnresponsive, lambda event: gateway.suspect_engine(event.is_unresponsive))
     bus.subscribe(EngineStateChanged, on_state)
-    bus.subscribe(DirectoryChanged, lambda event: gateway.use_directory(event.snapshot))
+    bus.subscribe(DirectoryChanged, lambda event: gateway.use_directory(event.snapshot, event.change))
 
 
 def connect_metrics(bus: EventBus, metrics: Metrics) -> None:

@@ -5,10 +5,11 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Query
+from fastapi import APIRouter, Query, Response
 from pydantic import AwareDatetime, BaseModel, ConfigDict, Field
 
 from pdmuxd.controlplane.api.history import seconds_of
+from pdmuxd.controlplane.api.long_lists import long_list
 from pdmuxd.controlplane.api.pages import PAGE_MAX
 from pdmuxd.controlplane.api.problems import documented
 from pdmuxd.controlplane.api.routing import admin_router
@@ -52,7 +53,7 @@ def audit_routes(control_plane: ControlPlane) -> APIRouter:
     """`/audit`."""
     router = admin_router(tags=["audit"])
 
-    @router.get("/audit", responses=documented())
+    @router.get("/audit", responses=documented(), response_model=AuditOut)
     def list_audit(
         before: Annotated[int | None, Query(ge=1, le=_ID_MAX, description="Only older entries.")] = None,
         tenant: Annotated[str | None, Query(description="Only what concerns this tenant.")] = None,
@@ -61,7 +62,7 @@ def audit_routes(control_plane: ControlPlane) -> APIRouter:
         since: Annotated[AwareDatetime | None, Query(description="Only from this instant on.")] = None,
         until: Annotated[AwareDatetime | None, Query(description="Only before this instant.")] = None,
         limit: Annotated[int, Query(ge=1, le=PAGE_MAX)] = AUDIT_LIMIT,
-    ) -> AuditOut:
+    ) -> Response:
         """List who changed what, when and why, with how it was before and after."""
         for name, at in (("since", since), ("until", until)):
             if at is not None:
@@ -75,9 +76,8 @@ def audit_routes(control_plane: ControlPlane) -> APIRouter:
             until=until,
             limit=limit,
         )
-        return AuditOut(
-            entries=[AuditEntryOut.model_validate(entry) for entry in found],
-            next_before=found[-1].entry_id if len(found) == limit else None,
-        )
+        next_before = found[-1].entry_id if len(found) == limit else None
+        lines = map(AuditEntryOut.model_validate, found)
+        return long_list(AuditOut(entries=[], next_before=next_before), "entries", lines)
 
     return router

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from functools import cache
 from importlib.resources import files
 from importlib.resources.abc import Traversable
 
@@ -70,6 +72,16 @@ def add_browser_pages(app: FastAPI) -> None:
             swagger_favicon_url=NO_ICON,
         )
 
+    @cache
+    def openapi() -> bytes:
+        # Not all at once, which would keep Python's lock from the loop for 20 ms.
+        pieces = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).iterencode(app.openapi())
+        return "".join(pieces).encode()
+
+    def send_openapi(_request: Request) -> Response:
+        # Not asynchronous: the framework calls it in a worker thread, since making it takes a second.
+        return Response(openapi(), media_type="application/json")
+
     async def send_asset(request: Request) -> Response:
         found = _asset(request.url.path.rpartition("/")[2])
         if found is None:
@@ -79,6 +91,7 @@ def add_browser_pages(app: FastAPI) -> None:
         media_type = MEDIA_TYPES[found.name[found.name.rindex(".") :]]
         return Response(found.read_bytes(), media_type=media_type, headers=CACHED)
 
+    app.add_route(OPENAPI_PATH, send_openapi, include_in_schema=False)
     app.add_api_route(HOME_PATH, show_home, include_in_schema=False)
     app.add_api_route(DOCS_PATH, show_docs, include_in_schema=False)
     for path in DOCS_ASSETS:

@@ -22,7 +22,7 @@ from pdmuxd.controlplane.api.config_bodies import (
     unknown_tenant,
 )
 from pdmuxd.controlplane.api.etags import Force, IfMatch, expected_version, tag
-from pdmuxd.controlplane.api.giving_way import giving_way
+from pdmuxd.controlplane.api.long_lists import with_items
 from pdmuxd.controlplane.api.outlooks import OutlookOut
 from pdmuxd.controlplane.api.problems import documented
 from pdmuxd.controlplane.api.routing import admin_router
@@ -111,13 +111,7 @@ def config_routes(control_plane: ControlPlane, telemetry: Telemetry, predictors:
         body: bytes, *, prune: bool, dry_run: bool, force: bool, expected: int | None
     ) -> tuple[int, bytes]:
         """Runs in a worker thread from the body's first byte to the answer's last: a thousand tenants take
-        longer than the event loop may be kept from its streams, to which it gives way."""
-        with giving_way():
-            return put(body, prune=prune, dry_run=dry_run, force=force, expected=expected)
-
-    def put(
-        body: bytes, *, prune: bool, dry_run: bool, force: bool, expected: int | None
-    ) -> tuple[int, bytes]:
+        longer than the event loop may be kept from its streams."""
         document = _decoded(body)
         wanted, keys = _checked(document, predictors, prune=prune), _key_counts(control_plane)
         for attempt in range(_ATTEMPTS):
@@ -144,7 +138,13 @@ def config_routes(control_plane: ControlPlane, telemetry: Telemetry, predictors:
     def get_config() -> Response:
         """Show all that operators set, in the form that `PUT` takes. Keys and tokens are not in it."""
         version, config = control_plane.configs.current()
-        response = Response(msgspec.json.encode(document_of(config)), media_type=_JSON)
+        document = document_of(config)
+        tenants = (
+            msgspec.json.encode(name) + b":" + msgspec.json.encode(tenant)
+            for name, tenant in document["tenants"].items()
+        )
+        head = msgspec.json.encode(document | {"tenants": {}})
+        response = Response(with_items(head, "tenants", tenants), media_type=_JSON)
         tag(response, version)
         return response
 

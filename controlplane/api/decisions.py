@@ -5,9 +5,10 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import Annotated, Literal
 
-from fastapi import APIRouter, Query
+from fastapi import APIRouter, Query, Response
 from pydantic import BaseModel, Field
 
+from pdmuxd.controlplane.api.long_lists import long_list
 from pdmuxd.controlplane.api.parameters import one_of
 from pdmuxd.controlplane.api.problems import documented
 from pdmuxd.controlplane.api.routing import admin_router
@@ -105,7 +106,7 @@ def decision_routes(telemetry: Telemetry) -> APIRouter:
             dropped=stats.dropped_records if stats is not None else 0,
         )
 
-    @router.get("/requests", responses=documented())
+    @router.get("/requests", responses=documented(), response_model=RequestsOut)
     def list_requests(
         tenant: str | None = None,
         missed: Annotated[bool | None, Query(description="Whether a target was missed.")] = None,
@@ -119,7 +120,7 @@ def decision_routes(telemetry: Telemetry) -> APIRouter:
         ] = None,
         in_flight: Annotated[bool, Query(description="Those in flight instead of those that ended.")] = False,
         limit: _Limit = 100,
-    ) -> RequestsOut:
+    ) -> Response:
         """List the newest requests, with the targets that they missed and why."""
         lifecycles = telemetry.requests.in_flight() if in_flight else telemetry.requests.over()
 
@@ -132,9 +133,8 @@ def decision_routes(telemetry: Telemetry) -> APIRouter:
             )
 
         chosen = [lifecycle for lifecycle in reversed(lifecycles) if keep(lifecycle)][:limit]
-        return RequestsOut(
-            requests=[serializers.request(lifecycle) for lifecycle in chosen], kept=telemetry.requests.kept
-        )
+        answer = RequestsOut(requests=[], kept=telemetry.requests.kept)
+        return long_list(answer, "requests", map(serializers.request, chosen))
 
     @router.get("/requests/{request_id}", responses=documented(404))
     def get_request(request_id: str) -> RequestOut:

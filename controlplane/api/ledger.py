@@ -14,6 +14,7 @@ from pydantic import AwareDatetime, BaseModel, Field
 
 from pdmuxd.controlplane.api.access import own_tenant
 from pdmuxd.controlplane.api.history import seconds_of, since_of
+from pdmuxd.controlplane.api.long_lists import long_list
 from pdmuxd.controlplane.api.routing import admin_router
 from pdmuxd.controlplane.api.usage import CSV, csv_cell, json_or_csv, until_s
 from pdmuxd.controlplane.events.messages import instant
@@ -96,7 +97,7 @@ def ledger_routes(history: History, control_plane: ControlPlane) -> APIRouter:
         after: Annotated[int, Query(ge=0, le=_ID_MAX, description="Only behind this id.")] = 0,
         limit: Annotated[int, Query(ge=1, le=MAX_ROWS, description="How many at most.")] = 1000,
         format_: Annotated[Literal["json", "csv"], Query(alias="format")] = "json",
-    ) -> Response | LedgerOut:
+    ) -> Response:
         """Show each request that ended, as it was stored: without any text."""
         end_s = until_s(to, time.time())
         start_s = int(end_s - DAY_S if from_ is None else seconds_of("from", from_))
@@ -114,13 +115,20 @@ def ledger_routes(history: History, control_plane: ControlPlane) -> APIRouter:
             after_id=after,
             limit=limit,
         )
-        answer = LedgerOut(
-            from_=instant(start_s),
-            to=instant(end_s),
-            entries=[LedgerEntryOut.of(*each) for each in found],
-            next_after=found[-1][0] if len(found) == limit else None,
-        )
-        return answer if format_ == "json" else Response(as_csv(answer), media_type=CSV)
+
+        def answer() -> Response:
+            entries = [LedgerEntryOut.of(*each) for each in found]
+            told = LedgerOut(
+                from_=instant(start_s),
+                to=instant(end_s),
+                entries=[],
+                next_after=found[-1][0] if len(found) == limit else None,
+            )
+            if format_ == "json":
+                return long_list(told, "entries", entries)
+            return Response(as_csv(told.model_copy(update={"entries": entries})), media_type=CSV)
+
+        return await asyncio.to_thread(answer)
 
     return router
 

@@ -14,6 +14,7 @@ from pydantic import AwareDatetime, BaseModel, Field
 
 from pdmuxd.controlplane.api.access import own_tenant
 from pdmuxd.controlplane.api.history import seconds_of, since_of
+from pdmuxd.controlplane.api.long_lists import long_list
 from pdmuxd.controlplane.api.problems import documented
 from pdmuxd.controlplane.api.routing import admin_router
 from pdmuxd.controlplane.events.messages import instant
@@ -105,7 +106,7 @@ def usage_routes(history: History, control_plane: ControlPlane) -> APIRouter:
         ] = None,
         tenant: Annotated[str | None, Query(description="Only of this tenant.")] = None,
         format_: Annotated[Literal["json", "csv"], Query(alias="format")] = "json",
-    ) -> Response | UsageOut:
+    ) -> Response:
         """Show what each tenant used: whole minutes of the last two days, whole hours before."""
         now_s = time.time()
         now = instant(now_s)
@@ -120,10 +121,16 @@ def usage_routes(history: History, control_plane: ControlPlane) -> APIRouter:
         own = own_tenant(request)
         since_ms = None if own is None else since_of(control_plane, own)
         found = await history.usage(start_s, end_s, now_s=now_s, tenant=tenant, since_ms=since_ms)
-        prices = await asyncio.to_thread(control_plane.prices.current)
-        lines = [_line(use, prices) for use in found]
-        answer = UsageOut(from_=instant(start_s), to=instant(end_s), lines=lines)
-        return answer if format_ == "json" else Response(as_csv(answer), media_type=CSV)
+
+        def answer() -> Response:
+            prices = control_plane.prices.current()
+            lines = [_line(use, prices) for use in found]
+            told = UsageOut(from_=instant(start_s), to=instant(end_s), lines=[])
+            if format_ == "json":
+                return long_list(told, "lines", lines)
+            return Response(as_csv(told.model_copy(update={"lines": lines})), media_type=CSV)
+
+        return await asyncio.to_thread(answer)
 
     return router
 

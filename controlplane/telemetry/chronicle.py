@@ -5,14 +5,12 @@ The same is told to what compares the time before a change with the time since.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from pdmuxd.controlplane.history.columns import Column
 from pdmuxd.controlplane.history.recorder import Recorder
 from pdmuxd.controlplane.milliseconds import to_ms
 from pdmuxd.controlplane.node.engine_status import EngineState
 from pdmuxd.controlplane.services.directory import DirectorySnapshot
-from pdmuxd.controlplane.telemetry.directory_change import ChangedTenant
+from pdmuxd.controlplane.telemetry.directory_change import DirectoryChange
 from pdmuxd.controlplane.telemetry.effects import Change, Effects
 from pdmuxd.controlplane.telemetry.judged import JudgedRequest, ttft_missed
 from pdmuxd.controlplane.telemetry.requests import RequestLifecycle
@@ -117,15 +115,14 @@ class Chronicle:
         if state in ("down", "draining"):
             self._recorder.mark("engine", f"the engine is {state}" + (f": {reason}" if reason else ""))
 
-    def on_directory(
-        self, before: DirectorySnapshot, now: DirectorySnapshot, changed: Sequence[ChangedTenant]
-    ) -> None:
+    def on_directory(self, now: DirectorySnapshot, change: DirectoryChange) -> None:
         """Tenants, targets or the profile in force are others."""
         edits: list[Change] = []
+        before, changed = change.before, change.tenants
         if len(changed) > _MANY_TENANTS:
             text = f"{len(changed)} tenants were changed at once"
             self._recorder.mark("tenant", text)
-            if any(old is not None and new is not None and old.slo != new.slo for _, old, new in changed):
+            if change.has_other_targets:
                 edits.append(("slo", None, text, None))
         else:
             for name, old, new in sorted(changed, key=lambda each: each[0]):

@@ -21,6 +21,8 @@ class DirectoryChange:
     tenants: tuple[ChangedTenant, ...]
     told: SettingsEvent
     """What clients of the events are told."""
+    has_other_targets: bool = False
+    """Whether a tenant that stays has other targets."""
 
     @classmethod
     def between(cls, before: DirectorySnapshot, now: DirectorySnapshot, now_s: float) -> DirectoryChange:
@@ -34,4 +36,5 @@ class DirectoryChange:
             before=before,
             tenants=(*found, *gone),
             told=serializers.wanted(changed, [name for name, _, _ in gone], now.version, now_s),
+            has_other_targets=any(was is not None and was.slo != tenant.slo for _, was, tenant in found),
         )

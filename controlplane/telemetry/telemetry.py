@@ -295,7 +295,7 @@ class Telemetry:
         before, self.directory = self.directory, snapshot
         if change is None or change.before is not before:
             change = DirectoryChange.between(before, snapshot, self.clock())
-        for gone in self.tenants.keys() - snapshot.tenants.keys():
+        for gone in [name for name in self.tenants if name not in snapshot.tenants]:
             del self.tenants[gone]
             self.states.drop(gone)
             if (over := self.incidents.drop(gone, self.clock())) is not None:
@@ -303,7 +303,7 @@ class Telemetry:
         self.recorder.change(change.tenants)
         self.expected.keep(snapshot.tenants)
         if before is not _EMPTY:
-            self._chronicle.on_directory(before, snapshot, change.tenants)
+            self._chronicle.on_directory(snapshot, change)
         self.publish("settings", change.told)
 
     def restore(

@@ -16,6 +16,7 @@ import msgspec
 import structlog
 
 from pdmuxd.controlplane.services.directory import DirectorySnapshot
+from pdmuxd.controlplane.telemetry.directory_change import DirectoryChange
 from pdmuxd.controlplane.telemetry.expected_tokens import ExpectedTokens
 from pdmuxd.controlplane.tenants.records import Identity, TenantRecord
 from pdmuxd.daemon.gateway import about
@@ -136,13 +137,17 @@ class Gateway:
         )
         self.use_directory(directory)
 
-    def use_directory(self, snapshot: DirectorySnapshot) -> None:
-        """From now on tenants and keys are those of `snapshot`."""
+    def use_directory(self, snapshot: DirectorySnapshot, change: DirectoryChange | None = None) -> None:
+        """From now on tenants and keys are those of `snapshot`; `change` is what differs, if known."""
+        is_next = change is not None and change.before is self._authenticator.directory
         self._authenticator.directory = snapshot
         self.admission.expect(len(snapshot.tenants))
         self._limiter.use_tenants(snapshot.tenants)
         self._limiter.use_prices(snapshot.prices)
-        self._first_tokens.use_tenants(snapshot.tenants.values())
+        if change is not None and is_next:
+            self._first_tokens.use_changed(change.tenants)
+        else:
+            self._first_tokens.use_tenants(snapshot.tenants.values())
 
     def use_limits(self, limits: BodyLimits, times: EngineTimes) -> None:
         """From now on requests may be so large and take so long."""

@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 import msgspec
 
 from pdmuxd.controlplane.milliseconds import to_ms
+from pdmuxd.controlplane.telemetry.directory_change import ChangedTenant
 from pdmuxd.controlplane.tenants.records import TenantRecord
 from pdmuxd.engine.core.errors import RequestError
 from pdmuxd.engine.core.slo import PriorityClass
@@ -92,14 +93,18 @@ class _Pace:
         self.really_s = _FORGET * self.really_s + really_s
 
 
+def _wishes(tenant: TenantRecord) -> bool:
+    return tenant.late_action == "refuse" or tenant.max_wait_ms is not None
+
+
 @dataclass(slots=True)
 class FirstTokens:
     """Used in the event loop only. It counts nothing while nobody wants a forecast or no speed is known."""
 
     clock: Callable[[], float] = time.monotonic
     speed: Speed | None = None
-    _is_wished: bool = False
-    """Whether some tenant has late requests refused, or says how long they may wait."""
+    _wishing: set[str] = field(default_factory=set)
+    """The tenants that have late requests refused, or say how long they may wait."""
     _wanted_until_s: float = -math.inf
     """Until then forecasts are wanted, because the engine has refused requests lately."""
     _lines: dict[str, _Line] = field(default_factory=dict)
@@ -110,15 +115,19 @@ class FirstTokens:
     _pace: _Pace = field(default_factory=_Pace)
 
     def use_tenants(self, tenants: Iterable[TenantRecord]) -> None:
-        """Tenants have changed."""
-        self._is_wished = any(
-            tenant.late_action == "refuse" or tenant.max_wait_ms is not None for tenant in tenants
-        )
+        """Tenants have changed: these are all."""
+        self._wishing = {tenant.name for tenant in tenants if _wishes(tenant)}
+
+    def use_changed(self, changed: Iterable[ChangedTenant]) -> None:
+        """Of the tenants these have changed: with ten thousand, looking at all takes 5 ms."""
+        for name, _, tenant in changed:
+            wishes = tenant is not None and _wishes(tenant)
+            (self._wishing.add if wishes else self._wishing.discard)(name)
 
     @property
     def is_wanted(self) -> bool:
         """Whether anybody needs a forecast now."""
-        return self._is_wished or self.clock() < self._wanted_until_s
+        return bool(self._wishing) or self.clock() < self._wanted_until_s
 
     def admit(self, rid: str, tenant: TenantRecord, new_tokens: int) -> None:
         """A request is about to be sent to the engine.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from json import dumps
+from json import dumps, loads
 
 SLO = dumps(
     {"ttft_fixed_ms": 500.0, "ttft_per_1k_new_tokens_ms": 800.0, "tbt_ms": 40.0, "attainment_ratio": 0.95}
@@ -22,9 +22,13 @@ CALLS: Mapping[tuple[str, str], tuple[Call, ...]] = {
     ("POST", "/tenants"): (("/tenants", b'{"name": "new-%d"}'),),
     ("GET", "/tenants/{name}"): (("/tenants/t00001", b""),),
     ("PATCH", "/tenants/{name}"): (("/tenants/t00001", b'{"max_in_flight": %d}'),),
+    ("PUT", "/tenants/{name}"): (("/tenants/put-%d", dumps({"slo": loads(SLO)}).encode()),),
     ("DELETE", "/tenants/{name}"): (("/tenants/new-%d", b""),),
     ("GET", "/config"): (("/config", b""),),
     ("PUT", "/config"): (("/config", A_THOUSAND),),
+    ("GET", "/config/schema"): (("/config/schema", b""),),
+    ("GET", "/prices"): (("/prices", b""),),
+    ("PUT", "/prices"): (("/prices", b'{"currency": "EUR", "prices": []}'),),
     ("GET", "/tenants/{name}/keys"): (("/tenants/t00001/keys", b""),),
     ("POST", "/tenants/{name}/keys"): (("/tenants/t00001/keys", b"{}"),),
     ("GET", "/keys/{key_id}"): (("/keys/key_1_0", b""),),
@@ -38,6 +42,7 @@ CALLS: Mapping[tuple[str, str], tuple[Call, ...]] = {
     ("PATCH", "/keys/{key_id}/limits"): (("/keys/key_1_0/limits", b'{"requests_per_min": {"value": 60%d}}'),),
     ("GET", "/tenants/{name}/slo"): (("/tenants/t00001/slo", b""),),
     ("PUT", "/tenants/{name}/slo"): (("/tenants/t00001/slo", SLO),),
+    ("PATCH", "/tenants/{name}/slo"): (("/tenants/t00003/slo", b'{"tbt_ms": 4%d}'),),
     ("GET", "/tenants/{name}/slo/history"): (("/tenants/t00001/slo/history", b""),),
     ("POST", "/tenants/{name}/slo/preview"): (("/tenants/t00001/slo/preview", SLO),),
     ("GET", "/admin-tokens"): (("/admin-tokens", b""),),

@@ -37,6 +37,7 @@ from pdmuxd.controlplane.tenants.tenants import TenantRow
 from pdmuxd.daemon.builders import Parts, build
 from pdmuxd.daemon.bus import DirectoryChanged
 from pdmuxd.daemon.events import follow_directory
+from pdmuxd.daemon.process.giving_way import giving_way
 from pdmuxd.daemon.settings import load_settings
 from pdmuxd.daemon.supervisor.choice import choose_engine
 
@@ -300,6 +301,7 @@ async def full_node(
         node.load(tenants=tenants, streams=streams)
         node.suffer(tenants=tenants)
         async with contextlib.AsyncExitStack() as stack:
+            stack.enter_context(giving_way())
             follow_directory(stack, control_plane, parts.bus)
             yield node
     finally:

@@ -214,7 +214,7 @@ class Limiter:
     def use_tenants(self, tenants: Mapping[str, TenantRecord]) -> None:
         """Forget the tenants that are gone."""
         self._records = tenants
-        for gone in self._tenants.keys() - tenants.keys():
+        for gone in [name for name in self._tenants if name not in tenants]:
             del self._tenants[gone]
 
     def use_prices(self, prices: PriceList) -> None:

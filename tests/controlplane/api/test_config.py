@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import time
 from collections.abc import Callable
 from typing import Any
@@ -11,7 +10,6 @@ import pytest
 from stores import SLO_BODY, AdminCalls, slo
 from telemetry_feeds import loaded_telemetry, predicting
 
-from pdmuxd.controlplane.api.giving_way import INTERVAL_S, giving_way
 from pdmuxd.controlplane.services.consistency import check
 from pdmuxd.controlplane.services.control_plane import ControlPlane
 
@@ -219,27 +217,6 @@ async def test_a_thousand_tenants_are_applied_within_five_seconds(
     assert told["summary"] == "1000 tenants changed"
     assert max(created_s, changed_s) < 5.0, (created_s, changed_s)
     assert control_plane.directory == control_plane.snapshot()
-
-
-async def test_the_worker_gives_way_to_streams_until_it_is_done(
-    call: AdminCalls, control_plane: ControlPlane, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    before_s, seen_s, apply = sys.getswitchinterval(), [], control_plane.configs.apply
-
-    def watched(*args: Any, **options: Any) -> Any:
-        with giving_way():
-            seen_s.append(sys.getswitchinterval())
-        # That block is over; the call's own is not.
-        seen_s.append(sys.getswitchinterval())
-        return apply(*args, **options)
-
-    monkeypatch.setattr(control_plane.configs, "apply", watched)
-    await put(call, CHAT)
-    assert seen_s == pytest.approx([INTERVAL_S, INTERVAL_S], rel=0.01)
-    assert sys.getswitchinterval() == before_s
-    refused = await call("PUT", CONFIG, json=tenants(1, weight=-1))
-    assert refused.status_code == 422
-    assert sys.getswitchinterval() == before_s
 
 
 async def test_it_is_made_once_more_when_others_change_things_meanwhile(
