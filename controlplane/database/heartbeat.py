@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 from datetime import datetime, timedelta
+from typing import Any
 
-from sqlalchemy import delete, update
+from sqlalchemy import Select, delete, select, update
 from sqlmodel import Field, Session, col
 
 from pdmuxd.controlplane.database.row import Row, UtcDateTime
 
 KEPT = timedelta(days=1)
 """A daemon that has written nothing for longer is forgotten."""
+
+
+ALIVE = timedelta(minutes=1)
+"""A daemon that has written nothing for longer is taken to be gone: it writes every two seconds."""
 
 
 class HeartbeatRow(Row, table=True):
@@ -31,3 +36,10 @@ def beat(session: Session, node: str, now: datetime) -> None:
         gone = delete(HeartbeatRow).where(col(HeartbeatRow.at) < now - KEPT)
         session.connection().execute(gone)
     session.flush()
+
+
+def alive(node: str, now: datetime) -> Select[Any]:
+    """The daemons that are there besides `node`, which asks."""
+    return select(col(HeartbeatRow.node)).where(
+        (col(HeartbeatRow.at) >= now - ALIVE) | (col(HeartbeatRow.node) == node)
+    )

@@ -8,6 +8,7 @@ from datetime import datetime
 from sqlalchemy import update
 from sqlmodel import Session, col, select
 
+from pdmuxd.controlplane.database.heartbeat import alive
 from pdmuxd.controlplane.events.messages import AlarmEvent
 from pdmuxd.controlplane.history.rows import AlarmRow
 from pdmuxd.controlplane.services.store import Store
@@ -30,11 +31,12 @@ class PastAlarm:
     text: str
 
 
-def write_alarm(session: Session, event: AlarmEvent) -> None:
-    """Store that an alarm was raised, or has ended, with its text then."""
+def write_alarm(session: Session, event: AlarmEvent, node: str) -> None:
+    """Store that `node` raised an alarm, or that it has ended, with its text then."""
     if event.state == "raised":
         session.add(
             AlarmRow(
+                node=node,
                 kind=event.kind,
                 tenant=event.tenant,
                 severity=event.severity,
@@ -49,6 +51,7 @@ def write_alarm(session: Session, event: AlarmEvent) -> None:
     session.connection().execute(
         update(AlarmRow)
         .where(
+            col(AlarmRow.node) == node,
             col(AlarmRow.kind) == event.kind,
             row.is_(None) if event.tenant is None else row == event.tenant,
             col(AlarmRow.ended_at).is_(None),
@@ -63,18 +66,17 @@ class AlarmStore:
     def __init__(self, store: Store) -> None:
         self._store = store
 
-    def end_all(self, now: datetime) -> int:
-        """End those that a daemon left raised when it ended; how many."""
+    def end_left(self, now: datetime) -> int:
+        """End those that daemons left raised when they ended; how many. Those of other nodes that are there
+        stay."""
+        node = col(AlarmRow.node)
+        left = update(AlarmRow).where(
+            col(AlarmRow.ended_at).is_(None), node.is_distinct_from(self._store.node)
+        )
+        if self._store.is_shared:
+            left = left.where(node.is_(None) | node.not_in(alive(self._store.node, now)))
         with self._store.transaction() as session:
-            ended = (
-                session.connection()
-                .execute(
-                    update(AlarmRow)
-                    .where(col(AlarmRow.ended_at).is_(None))
-                    .values(ended_at=now, ended_by=RESTART)
-                )
-                .rowcount
-            )
+            ended = session.connection().execute(left.values(ended_at=now, ended_by=RESTART)).rowcount
             session.commit()
             return ended
 

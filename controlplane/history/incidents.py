@@ -8,6 +8,7 @@ from datetime import datetime
 from sqlalchemy import Table
 from sqlmodel import Session, col, select
 
+from pdmuxd.controlplane.database.heartbeat import ALIVE
 from pdmuxd.controlplane.database.transactions import upsert_into
 from pdmuxd.controlplane.events.messages import IncidentEvent
 from pdmuxd.controlplane.history.rows import IncidentRow
@@ -32,14 +33,16 @@ class IncidentStore:
     def __init__(self, store: Store) -> None:
         self._store = store
 
-    def end_all(self, now: datetime) -> list[IncidentEvent]:
-        """End those that a daemon left open when it ended, with their last miss; which they are.
+    def end_left(self, now: datetime) -> list[IncidentEvent]:
+        """End those that daemons left open when they ended, with their last miss; which they are.
 
-        Of another node on the same database that has them open, they are open again within seconds.
+        Where other nodes use the same database, only those that nobody has told of for a minute.
         """
-        with self._store.transaction() as session:
+        with self._store.writing() as session:
             found = session.exec(select(IncidentRow).where(col(IncidentRow.over_at).is_(None)))
-            ended = [_ended(IncidentEvent.model_validate_json(row.told), now) for row in found]
+            told = [IncidentEvent.model_validate_json(row.told) for row in found]
+            left = [one for one in told if not self._store.is_shared or now - one.at > ALIVE]
+            ended = [_ended(one, now) for one in left]
             write_incidents(session, ended)
             session.commit()
             return ended

@@ -132,6 +132,8 @@ class AlarmRow(Row, table=True):
     __tablename__ = "alarms"
 
     id: int | None = Field(default=None, primary_key=True)
+    node: str | None = Field(default=None, max_length=32)
+    """The daemon that raised it, as in `heartbeats`."""
     kind: str = Field(max_length=40)
     tenant: str | None = Field(default=None, max_length=63, index=True)
     severity: str = Field(max_length=20)

@@ -76,7 +76,7 @@ class HistoryWriter:
             write_entries(session, batch.requests)
             session.add_all(_mark_row(mark) for mark in batch.marks)
             for event in batch.alarms:
-                write_alarm(session, event)
+                write_alarm(session, event, self._store.node)
             write_incidents(session, batch.incidents.values())
             session.commit()
         self._ids.update(ids)

@@ -36,6 +36,7 @@ FLUSH_EVERY_S = 30.0
 LEDGER_EVERY_S = 1.0
 """What a killed daemon forgets of requests that ended, at most: as of the use of tokens."""
 OTHERS_EVERY_S = 10.0
+LEFT_EVERY_S = 60.0
 """What other nodes judged counts here after this and FLUSH_EVERY_S, at most."""
 PRUNE_EVERY_S = 3600.0
 WINDOWS = ((HOUR_S, MINUTE_S), (DAY_S, 3600), (MONTH_S, 86_400))
@@ -115,6 +116,15 @@ class HistoryKeeper:
                 self._telemetry.restore(found[start : start + _AT_ONCE], tenants, window_s=window_s)
             await asyncio.sleep(0)
 
+    async def end_left(self) -> None:
+        """End alarms and incidents of nodes on the same database that are gone."""
+        now = datetime.now(UTC)
+        try:
+            await asyncio.to_thread(self._alarms.end_left, now)
+            await asyncio.to_thread(self._incidents.end_left, now)
+        except StoreError as error:
+            log.warning("what nodes that are gone left open is not ended", reason=str(error))
+
     async def prune(self) -> None:
         """Drop what is older than it is to be kept; nothing while the wall clock may be wrong by days."""
         if not self._clock.is_trusted:
@@ -133,8 +143,8 @@ class HistoryKeeper:
             # Nothing is written meanwhile: it would be counted as if it had been before the start.
             async with self.history.still:
                 now = datetime.now(UTC)
-                await asyncio.to_thread(self._alarms.end_all, now)
-                ended = await asyncio.to_thread(self._incidents.end_all, now)
+                await asyncio.to_thread(self._alarms.end_left, now)
+                ended = await asyncio.to_thread(self._incidents.end_left, now)
                 restored = [await self._restore(*window) for window in WINDOWS]
         except StoreError as error:
             log.warning("attainment before this start is not known", reason=str(error))
@@ -201,5 +211,6 @@ def start_keeping_history(stack: AsyncExitStack, keeper: HistoryKeeper) -> None:
             periodically(
                 later, keeper.count_others, period_s=OTHERS_EVERY_S, name="counting what other nodes judged"
             )
+            periodically(later, keeper.end_left, period_s=LEFT_EVERY_S, name="ending what gone nodes left")
 
     in_background(stack, begin(), name="history")

@@ -105,7 +105,7 @@ async def test_it_is_kept_and_found_by_tenant_cause_and_time(
     assert (await call("GET", "/api/v1/incidents/none-1")).status_code == 404
     assert (await call("GET", "/api/v1/incidents?state=maybe")).json()["field"] == "state"
 
-    ended = IncidentStore(control_plane.store).end_all(datetime.now(UTC))
+    ended = IncidentStore(control_plane.store).end_left(datetime.now(UTC))
     assert [(one.tenant, one.ended_by, one.over_at) for one in ended] == [
         ("docs", "restart", ended[0].last_missed_at)
     ]

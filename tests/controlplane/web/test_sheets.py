@@ -428,10 +428,9 @@ async def test_alarms_are_those_of_the_time_that_is_asked_for(
                 since=at,
                 text=f"{tenant} is late",
             )
-            write_alarm(session, alarm)
-            write_alarm(
-                session, alarm.model_copy(update={"state": "cleared", "at": at + timedelta(minutes=5)})
-            )
+            write_alarm(session, alarm, control_plane.store.node)
+            cleared = alarm.model_copy(update={"state": "cleared", "at": at + timedelta(minutes=5)})
+            write_alarm(session, cleared, control_plane.store.node)
         session.commit()
     for query, wanted in (
         ("", {"chat", "search"}),
