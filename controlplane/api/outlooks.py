@@ -9,10 +9,10 @@ from pydantic import BaseModel, Field
 
 from pdmuxd.controlplane.milliseconds import to_ms
 from pdmuxd.controlplane.outlook.assumed_load import Assumed, Source
+from pdmuxd.controlplane.outlook.obstacles import Obstacle
 from pdmuxd.controlplane.outlook.queue_forecast import TenantForecast
 from pdmuxd.controlplane.outlook.slo_preview import (
     Expected,
-    Obstacle,
     Preview,
     SplitOutlook,
     TenantOutlook,

@@ -8,14 +8,13 @@ from dataclasses import dataclass, replace
 
 from pdmuxd.controlplane.outlook.assumed_load import Assumed
 from pdmuxd.controlplane.outlook.corrected import forecasts
+from pdmuxd.controlplane.outlook.obstacles import Obstacle, obstacles_of
 from pdmuxd.controlplane.outlook.queue_forecast import Forecast, is_kept
 from pdmuxd.controlplane.outlook.slo_preview import (
     MOST_TENANTS,
-    Obstacle,
     Preview,
     TenantOutlook,
     Verdict,
-    obstacles_of,
     split_outlook,
     tenant_outlook,
     usual_and_busy,
@@ -54,7 +53,7 @@ def preview_edits(edits: Mapping[str, Edit], telemetry: Telemetry, predictors: P
     delays = telemetry.delays.all(now_s)
     obstacles = _obstacles(edits, asked, usual, after, requests)
     tenants = tuple(
-        tenant_outlook(name, wanted[name], telemetry, before, after, delays, has_traffic=True)
+        tenant_outlook(name, wanted[name], telemetry, before, after, delays, requests)
         for name, _ in traffic.most_common(MOST_TENANTS)
         if name in wanted
     )

@@ -15,7 +15,7 @@ from pdmuxd.engine.core.whole_answers import pace_s
 def e2e_share(requests: Sequence[EndedRequest], tenant: str, slo: Slo) -> float | None:
     """The share of a tenant's whole answers that would be in time: its first tokens as they came, the others
     as fast as they came or as steps would be planned for. None without a target or without answers."""
-    answered = _answered(requests, tenant)
+    answered = [] if slo.e2e_s is None else _answered(requests, tenant)
     if slo.e2e_s is None or not answered:
         return None
     usual = sum(one.output_tokens for one, _ in answered) / len(answered)

@@ -327,7 +327,9 @@ class EmulatedBook:
         if request.first_token_s is None:
             request.first_token_s = now_s
             if request.e2e_target_s is not None:
-                self._set_target(request)
+                target = self._targets.get(request.tenant, DEFAULT_TARGET)
+                slo = target.slo_of(request.own_targets)
+                request.planned_tbt_s = self._planned_tbt_s(request, target, slo)
                 self.batch.retarget()
         self._observer.on_first_token(request, now_s)
         _, first, stop = request.segments[-1]

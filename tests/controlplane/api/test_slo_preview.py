@@ -95,6 +95,23 @@ async def test_a_ttft_is_refused_when_the_prefill_alone_takes_longer(call: Admin
     assert (refused.status_code, refused.json()["field"]) == (409, "ttft_fixed_ms")
 
 
+async def test_a_target_of_whole_answers_is_forecast_and_refused_when_no_device_has_time_for_it(
+    call: AdminCalls,
+) -> None:
+    none = (await preview(call))["tenants"][0]["e2e_attainment_ratio"]
+    loose = await preview(call, e2e_ms=600_000)
+    tight = await preview(call, e2e_ms=1)
+    assert (none, loose["tenants"][0]["e2e_attainment_ratio"]) == (None, 1.0)
+    assert "whole answers 100.0%" in loose["text"]
+    assert (tight["verdict"], tight["tenants"][0]["e2e_attainment_ratio"]) == ("infeasible", 0.0)
+    lowest_ms = tight["obstacles"][0]["lowest_feasible_ms"]
+    assert lowest_ms > 1
+    refused = await call("PUT", SLO, json=SLO_BODY | {"e2e_ms": 1})
+    assert (refused.status_code, refused.json()["field"]) == (409, "e2e_ms")
+    assert (await call("PUT", f"{SLO}?force=true", json=SLO_BODY | {"e2e_ms": 1})).status_code == 200
+    assert (await call("PUT", SLO, json=SLO_BODY | {"e2e_ms": 2})).status_code == 200, "it is laxer"
+
+
 async def test_an_overload_is_at_risk_when_requests_wait_for_each_other(
     call: AdminCalls, known: Telemetry, control_plane: ControlPlane
 ) -> None:
