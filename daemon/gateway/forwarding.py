@@ -18,6 +18,7 @@ from pdmuxd.daemon.gateway.slot import EngineSlot
 from pdmuxd.daemon.gateway.upstream import Upstream
 from pdmuxd.daemon.httpd.asgi import done_before_gone
 from pdmuxd.daemon.supervisor.address import EngineRanges
+from pdmuxd.daemon.tokens.plain import Direct
 from pdmuxd.engine.core.errors import RequestError
 
 _KNOWN_WITHIN_S = 2.0
@@ -102,7 +103,7 @@ class Forwarder:
                     first_byte_within_s=first_byte_within_s,
                     holds_head=holds_head or call.dialect.token_mark is not None,
                     headers=request.headers,
-                    takes_tokens=request.takes_tokens,
+                    direct=request.direct,
                     waits_for_another=self._left_to_wait_s(call, answer_within_s) > 0,
                     head_sent=lost is not None and lost.head_sent,
                 )
@@ -126,7 +127,7 @@ class Forwarder:
         *,
         first_byte_within_s: Sequence[float] = (),
         holds_head: bool = False,
-        takes_tokens: bool = False,
+        direct: Direct | None = None,
         headers: Mapping[str, str] | None = None,
         waits_for_another: bool = False,
         head_sent: bool = False,
@@ -135,7 +136,7 @@ class Forwarder:
 
         Raises: RequestError if the engine refuses the request before anything was sent to the client.
         """
-        tokens = upstream.address.tokens if takes_tokens else None
+        tokens = None if direct is None else upstream.address.tokens
         if call.token_path is not None:
             call.token_path = "http" if tokens is None else "direct"
         exchange = Exchange(
@@ -151,7 +152,7 @@ class Forwarder:
             headers={**call.trace.headers, **headers} if headers else call.trace.headers,
             dialect=call.dialect,
             holds_head=holds_head,
-            merged=None if tokens is None else tokens.open(call.rid),
+            merged=None if tokens is None or direct is None else tokens.open(call.rid, direct),
             retry_after_s=lambda cause: self._retry_after_s(call, cause),
             waits_for_another=waits_for_another,
             head_sent=head_sent,

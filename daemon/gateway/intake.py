@@ -19,10 +19,10 @@ from pdmuxd.daemon.gateway.routes import Kind
 from pdmuxd.daemon.httpd.arrival import arrived_s
 from pdmuxd.daemon.httpd.asgi import BODY_TIMEOUT_S, Scope, read_body
 from pdmuxd.daemon.supervisor.address import EngineRanges
+from pdmuxd.daemon.tokens.plain import Direct
 from pdmuxd.engine.core.slo import RequestTargets
 from pdmuxd.engine.link.request_tag import params_of
 
-_PLAIN = (Kind.CHAT, Kind.COMPLETION)
 """Kinds of calls whose streams may be made of the scheduler's tokens."""
 
 
@@ -56,13 +56,13 @@ class Intake:
         *,
         observer: CallObserver,
         name_prefixes: Callable[[bytes, str], tuple[int, ...]] | None,
-        takes_tokens: Callable[..., bool] = lambda **_: False,
+        takes_tokens: Callable[[Direct], bool] = lambda _: False,
         ranges: Callable[[], EngineRanges | None] = lambda: None,
         model_of: Callable[[TenantRecord, str], str] = lambda _, name: name,
     ) -> None:
         """`name_prefixes` names the leading parts of a prompt in a cache namespace; None: none are named.
 
-        `takes_tokens(chat=...)` says whether the scheduler's tokens of an answer can be used; `ranges` what
+        `takes_tokens` says whether the scheduler's tokens of an answer can be used; `ranges` what
         the engine counts in, or None while no engine has been seen; `model_of` which model a tenant means.
         """
         self.limits = limits
@@ -138,7 +138,7 @@ class Intake:
             targets=params_of(targets),
             max_output_tokens=max_output_tokens,
             model_of=partial(self._model_of, tenant),
-            takes_tokens=kind in _PLAIN and self._takes_tokens(chat=kind is Kind.CHAT),
+            takes_tokens=self._takes_tokens,
         )
         if len(body) <= LARGE_BODY_BYTES:
             return work()

@@ -32,12 +32,13 @@ from pdmuxd.daemon.gateway.contract.values import Object, decoder
 from pdmuxd.daemon.gateway.output_tokens import bound_output
 from pdmuxd.daemon.gateway.routes import Kind
 from pdmuxd.daemon.supervisor.address import EngineRanges
-from pdmuxd.daemon.tokens.plain import is_plain
+from pdmuxd.daemon.tokens import plain
+from pdmuxd.daemon.tokens.plain import Direct
 from pdmuxd.engine.core.errors import RequestError
 from pdmuxd.engine.link.request_tag import TAG_HEADER, TENANT_PARAM, RequestTag
 
 TOKENS_PARAM = "pdmuxd_tokens"
-"""Asks the engine's scheduler for the tokens of the answer (`engine/link/token_frames.py`)."""
+"""Asks the engine's scheduler for the tokens of the answer (`engine/link/token_frames.py`): its id."""
 
 _CHOICES = decoder(Annotated[int, Meta(ge=1)] | None)
 _MODEL = decoder(str)
@@ -60,6 +61,14 @@ _PROMPTS = {
     Kind.SCORE: ("items",),
 }
 _TAGGED = frozenset({Kind.RESPONSES, Kind.MESSAGES, Kind.SCORE})
+_DIRECT: Mapping[Kind, Callable[[Object], Direct | None]] = {
+    Kind.CHAT: plain.openai,
+    Kind.COMPLETION: plain.openai,
+    Kind.GENERATE: plain.generate,
+    Kind.RESPONSES: plain.responses,
+    Kind.MESSAGES: plain.messages,
+}
+"""What an answer needs to be made of tokens."""
 _REFUSED = {kind: {**REFUSED, **REFUSED_ON.get(kind, {})} for kind in _PROMPTS}
 
 
@@ -83,8 +92,8 @@ class EngineRequest:
     is_streamed: bool = False
     prompt: bytes = b""
     """The prompt as the client sent it, in JSON."""
-    takes_tokens: bool = False
-    """Whether the scheduler was asked for its tokens."""
+    direct: Direct | None = None
+    """What the answer needs that is made of the scheduler's tokens; None: they were not asked for."""
     headers: Mapping[str, str] | None = None
     """Headers that go to the engine beside the body."""
     ranges: EngineRanges | None = None
@@ -103,16 +112,17 @@ def rewrite(
     bounds: RequestBounds = _DEFAULT_BOUNDS,
     ranges: EngineRanges | None = None,
     targets: Mapping[str, float] = _NO_TARGETS,
-    takes_tokens: bool = False,
+    takes_tokens: Callable[[Direct], bool] = lambda _: False,
     max_output_tokens: int | None = None,
     model_of: Callable[[str], str] = _as_named,
 ) -> EngineRequest:
     """Check `body` and add the request's id, its tenant and its place in the prefix cache.
 
     Targets of its own are added too, under the names of `engine/link/request_tag.py`. Without a
-    `cache_namespace` it shares the cache with nobody. With `takes_tokens` the scheduler is asked for the
-    tokens, if the answer is plain text. `max_output_tokens` is what an answer may have at most. `model_of` is
-    the model that a name stands for. Bodies of some APIs have no field for all this: it goes in a header.
+    `cache_namespace` it shares the cache with nobody. The scheduler is asked for the tokens if the answer can
+    be made of them and `takes_tokens` agrees. `max_output_tokens` is what an answer may have at most.
+    `model_of` is the model that a name stands for. Bodies of some APIs have no field for all this: it goes in
+    a header.
     Raises: RequestError (400) naming the field that is missing, wrong or more than is allowed.
     """
     check_values(body, bounds)
@@ -129,16 +139,18 @@ def rewrite(
     own: dict[str, str | float] = {TENANT_PARAM: tenant, **targets}
     own_fields: dict[str, object] = {}
     headers = None
+    asks = _DIRECT.get(kind)
+    direct = None if asks is None else asks(kept)
+    if direct is not None and not takes_tokens(direct):
+        direct = None
+    if direct is not None:
+        own[TOKENS_PARAM] = rid
     if kind in _TAGGED:
-        takes_tokens = False
         if kind is Kind.RESPONSES:
             # Whoever knows an id could read another tenant's answer.
             own_fields["store"] = False
         headers = {TAG_HEADER: _tag(rid, cast(str, key), own).encode()}
     else:
-        takes_tokens = takes_tokens and kind is not Kind.GENERATE and outputs == 1 and is_plain(kept)
-        if takes_tokens:
-            own[TOKENS_PARAM] = True
         own_fields |= {"extra_key": key, "rid": rid}
         if kind is Kind.GENERATE:
             asked = kept.get("sampling_params")
@@ -159,7 +171,7 @@ def rewrite(
         max_output_tokens=most,
         is_streamed=is_streamed,
         prompt=bytes(prompt),
-        takes_tokens=takes_tokens,
+        direct=direct,
         headers=headers,
         ranges=ranges,
         check=partial(_check_again, fields, kind, bounds) if ranges is None else None,

@@ -10,6 +10,7 @@ from pdmuxd.controlplane.tenants.records import TenantRecord
 from pdmuxd.daemon.gateway.admission import RETRY_AFTER_S
 from pdmuxd.daemon.gateway.upstream import Upstream
 from pdmuxd.daemon.supervisor.address import EngineAddress, EngineRanges
+from pdmuxd.daemon.tokens.plain import Direct
 from pdmuxd.engine.core.errors import RequestError
 
 _WHY = {
@@ -87,10 +88,10 @@ class EngineSlot:
             return name
         return min(self._models or self.serving().models)
 
-    def takes_tokens(self, *, chat: bool) -> bool:
+    def takes_tokens(self, asked: Direct) -> bool:
         """Whether the engine's scheduler can send the tokens of such an answer straight here."""
         tokens = None if self._upstream is None else self._upstream.address.tokens
-        return tokens is not None and tokens.takes(chat=chat)
+        return tokens is not None and tokens.takes(asked)
 
     def fill(self, address: EngineAddress) -> None:
         """New requests go to the engine at `address`; if they do already, those in flight go on."""

@@ -10,16 +10,22 @@ from pathlib import Path
 import msgspec
 import structlog
 
+from pdmuxd.daemon.tokens.choice import Choice, Mismatch
 from pdmuxd.daemon.tokens.counts import FallbackCause, TokenCounts
 from pdmuxd.daemon.tokens.detokenizer import IncrementalText, Vocabulary
-from pdmuxd.daemon.tokens.merge import MergedStream, Mismatch
+from pdmuxd.daemon.tokens.forms import Shape
+from pdmuxd.daemon.tokens.merge import MergedStream
 from pdmuxd.daemon.tokens.outbox import Outbox, deliver
+from pdmuxd.daemon.tokens.plain import PLAIN, Direct
 from pdmuxd.engine.core.errors import EngineError
 from pdmuxd.engine.link import token_frames
 from pdmuxd.engine.link.token_frames import READY, TOKEN_FRAMES_PROTOCOL, TokenStep
 
 _DATAGRAMS_AT_A_TIME = 16
 """Read in one turn of the event loop, at most."""
+_ALL_SHAPES_PROTOCOL = 2
+"""Before it, an engine hands over single plain answers of OpenAI's API only: an older daemon started it."""
+_PROTOCOLS = (1, TOKEN_FRAMES_PROTOCOL)
 
 log = structlog.get_logger("pdmuxd.tokens")
 
@@ -39,10 +45,11 @@ class TokenReceiver:
         self._view = memoryview(self._buffer)
         self._loading: asyncio.Task[None] | None = None
         self._vocabulary: Vocabulary | None = None
+        self._told: token_frames.Vocabulary | None = None
         self._is_plain_chat = False
         self._by_request: dict[str, MergedStream] = {}
-        self._by_number: dict[int, MergedStream] = {}
-        self._numbers: dict[str, int] = {}
+        self._by_number: dict[int, Choice] = {}
+        self._numbers: dict[str, list[int]] = {}
         self._loop.add_reader(self._listening, self._accept)
         self.counts.hold(self._held_bytes)
         self._touched: list[Outbox] = []
@@ -65,13 +72,27 @@ class TokenReceiver:
         """Whether tokens of new answers can be used."""
         return self._vocabulary is not None
 
-    def takes(self, *, chat: bool) -> bool:
+    def takes(self, asked: Direct) -> bool:
         """Whether tokens of such an answer can be used."""
-        return self._vocabulary is not None and (self._is_plain_chat or not chat)
+        told = self._told
+        if self._vocabulary is None or told is None or (asked.is_chat and not self._is_plain_chat):
+            return False
+        if told.protocol < _ALL_SHAPES_PROTOCOL:
+            return asked._replace(is_chat=False) == PLAIN
+        if asked.has_tools and told.has_tool_parser:
+            return False
+        match asked.shape:
+            case Shape.RESPONSES:
+                return told.plain_responses
+            case Shape.GENERATE:
+                return told.plain_generate
+            case _:
+                return True
 
-    def open(self, request_id: str) -> MergedStream:
+    def open(self, request_id: str, asked: Direct = PLAIN) -> MergedStream:
         """The stream of an answer that is about to be asked for; `leave` it in the end."""
         stream = MergedStream(
+            asked,
             max_unsent_bytes=self._max_unsent_bytes,
             before_event=self.read,
             on_unread=self._count_unread,
@@ -83,8 +104,7 @@ class TokenReceiver:
     def leave(self, request_id: str) -> None:
         """Nobody waits for these tokens any more."""
         self._by_request.pop(request_id, None)
-        number = self._numbers.pop(request_id, None)
-        if number is not None:
+        for number in self._numbers.pop(request_id, ()):
             self._by_number.pop(number, None)
 
     def close(self) -> None:
@@ -148,7 +168,7 @@ class TokenReceiver:
             self._loop.remove_reader(self._engine)
             self._engine.close()
             self._engine = None
-        self._vocabulary = self._next_step = None
+        self._vocabulary = self._told = self._next_step = None
         self._fall_back(FallbackCause.DISCONNECTED)
 
     def _fall_back(self, cause: FallbackCause) -> None:
@@ -168,7 +188,7 @@ class TokenReceiver:
         self._next_step = number + 1 if number else None
 
     def _meet(self, message: token_frames.Vocabulary) -> None:
-        if message.protocol != TOKEN_FRAMES_PROTOCOL:
+        if message.protocol not in _PROTOCOLS:
             self._refuse(f"its tokens come by protocol {message.protocol}, not {TOKEN_FRAMES_PROTOCOL}")
             return
         if self._loading is None:
@@ -190,7 +210,8 @@ class TokenReceiver:
         except OSError:
             self._lose()
             return
-        self._vocabulary, self._is_plain_chat = vocabulary, message.plain_chat
+        self._vocabulary, self._told = vocabulary, message
+        self._is_plain_chat = message.plain_chat
         log.info("tokens come from the engine's scheduler", plain_chat=message.plain_chat)
 
     def _step(self, step: TokenStep) -> None:
@@ -205,28 +226,28 @@ class TokenReceiver:
             if stream is None:
                 continue
             text = IncrementalText(vocabulary, begun.context, skip_special_tokens=begun.skip_special_tokens)
-            by_number[begun.stream] = stream
-            self._numbers[begun.request_id] = begun.stream
-            stream.begin(text, text.push(begun.token_ids))
+            choice = by_number[begun.stream] = stream.choice(begun.part)
+            self._numbers.setdefault(begun.request_id, []).append(begun.stream)
+            choice.begin(text, text.push(begun.token_ids), begun.token_ids)
         touched, tokens = self._touched, 0
         for number, token_id in zip(step.streams, step.token_ids, strict=False):
-            stream = by_number.get(number)
-            if stream is not None:
+            known = by_number.get(number)
+            if known is not None:
                 tokens += 1
-                if stream.push_one(token_id):
-                    touched.append(stream.outbox)
+                if known.push_one(token_id):
+                    touched.append(known.outbox)
         for number, token_ids in step.several:
-            stream = by_number.get(number)
-            if stream is not None:
+            known = by_number.get(number)
+            if known is not None:
                 tokens += len(token_ids)
-                if stream.push(token_ids):
-                    touched.append(stream.outbox)
+                if known.push(token_ids):
+                    touched.append(known.outbox)
         for number, token_id in step.last:
-            stream = by_number.get(number)
-            if stream is not None:
+            known = by_number.get(number)
+            if known is not None:
                 tokens += 1
-                if stream.push_last(token_id):
-                    touched.append(stream.outbox)
+                if known.push_last(token_id):
+                    touched.append(known.outbox)
         self.counts.tokens += tokens
 
     def _refuse(self, reason: str) -> None:

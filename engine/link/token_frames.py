@@ -22,8 +22,8 @@ import msgspec
 
 from pdmuxd.engine.link.garbage import remove_reports
 
-TOKEN_FRAMES_PROTOCOL = 1
-"""Both ends must agree; the daemon closes the connection of an engine of another version."""
+TOKEN_FRAMES_PROTOCOL = 2
+"""A daemon takes this one and the one before it: an engine may be older than its daemon."""
 READY = b"ready"
 MAX_DATAGRAM_BYTES = 2**18
 _SEND_BUFFER_BYTES = 2**20
@@ -46,11 +46,17 @@ class Vocabulary(msgspec.Struct, frozen=True, kw_only=True, array_like=True, tag
     """A file in the format of the library `tokenizers`, in the folder of the socket."""
     samples: tuple[Sample, ...] = ()
     plain_chat: bool = True
-    """Whether chat answers are the model's text as it is: no reasoning or tool parser changes it."""
+    """Whether chat answers are the model's text as it is: no reasoning parser changes it."""
+    has_tool_parser: bool = False
+    """Whether a parser changes answers that may call tools."""
+    plain_responses: bool = False
+    """Whether answers of /v1/responses are, too."""
+    plain_generate: bool = False
+    """Whether events of /generate have the whole text, and no times."""
 
 
 class Begun(msgspec.Struct, frozen=True, array_like=True):
-    """An answer whose first tokens went through the front end; the others come in steps."""
+    """A choice of an answer whose first tokens went through the front end; the others come in steps."""
 
     stream: int
     request_id: str
@@ -59,6 +65,8 @@ class Begun(msgspec.Struct, frozen=True, array_like=True):
     token_ids: tuple[int, ...]
     """That went through the front end."""
     skip_special_tokens: bool
+    part: str = ""
+    """The engine's own id of it, where `request_id` is that of several choices."""
 
 
 class TokenStep(msgspec.Struct, frozen=True, array_like=True, tag="step"):

@@ -267,9 +267,14 @@ class _Endpoints:
         several = len(plans) > 1
         ids = [f"{response_id}_{i}" if several else response_id for i in range(len(plans))]
         inbox = Inbox(every_token=call.stream)
-        direct = call.stream and call.direct_tokens and not several
+        direct = call.stream and call.direct_tokens
         outputs = self._driver.submit(
-            ids, plans, tenant=call.tenant, inbox=inbox, targets=call.targets, direct_tokens=direct
+            ids,
+            plans,
+            tenant=call.tenant,
+            inbox=inbox,
+            targets=call.targets,
+            answer_id=response_id if direct else None,
         )
         return inbox, outputs
 

@@ -54,7 +54,7 @@ class CustomParams(msgspec.Struct):
     """What the gateway adds: stock SGLang passes this object through."""
 
     pdmuxd_tenant: _Name | None = None
-    pdmuxd_tokens: bool = False
+    pdmuxd_tokens: bool | str = False
     pdmuxd_ttft_target_s: (
         Annotated[float, Meta(ge=TTFT_FIXED_RANGE_S[0], le=TTFT_FIXED_RANGE_S[1])] | None
     ) = None

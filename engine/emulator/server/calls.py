@@ -161,7 +161,7 @@ def _openai_call(
         include_usage=bool(options.include_usage),
         continuous_usage=bool(options.continuous_usage_stats),
         cache_details=bool(body.return_cached_tokens_details),
-        direct_tokens=body.custom_params is not None and body.custom_params.pdmuxd_tokens,
+        direct_tokens=body.custom_params is not None and bool(body.custom_params.pdmuxd_tokens),
     )
 
 

@@ -30,9 +30,10 @@ _SAMPLES = 8
 class DirectAnswer:
     """One answer whose tokens are handed over."""
 
-    __slots__ = ("request_id", "stream", "token_ids")
+    __slots__ = ("answer_id", "request_id", "stream", "token_ids")
 
-    def __init__(self, request_id: str, stream: int, token_ids: Sequence[int]) -> None:
+    def __init__(self, answer_id: str, request_id: str, stream: int, token_ids: Sequence[int]) -> None:
+        self.answer_id = answer_id
         self.request_id = request_id
         self.stream = stream
         self.token_ids = token_ids
@@ -57,8 +58,8 @@ class DirectTokens:
         self._sender.poll()
         return self._sender.is_ready
 
-    def answer(self, request_id: str, pieces: Sequence[bytes]) -> DirectAnswer | None:
-        """For an answer of these pieces; None if the daemon is not there or it is too short."""
+    def answer(self, answer_id: str, request_id: str, pieces: Sequence[bytes]) -> DirectAnswer | None:
+        """For a choice of these pieces; None if the daemon is not there or it is too short."""
         if not self._sender.is_ready or len(pieces) < 3:
             return None
         token_ids: list[int] = []
@@ -69,17 +70,18 @@ class DirectTokens:
             token_ids.append(number)
         if not token_ids:
             return None
-        return DirectAnswer(request_id, self._sender.next_stream(), token_ids)
+        return DirectAnswer(answer_id, request_id, self._sender.next_stream(), token_ids)
 
     def begin(self, answer: DirectAnswer) -> None:
         """Its first token goes through HTTP."""
         self._begun.append(
             Begun(
                 stream=answer.stream,
-                request_id=answer.request_id,
+                request_id=answer.answer_id,
                 context=(),
                 token_ids=(answer.token_ids[0],),
                 skip_special_tokens=True,
+                part=answer.request_id,
             )
         )
 
@@ -108,7 +110,13 @@ class DirectTokens:
             Sample(token_ids=(number, number), text=2 * piece.decode())
             for piece, number in list(self._ids.items())[:_SAMPLES]
         )
-        return Vocabulary(protocol=TOKEN_FRAMES_PROTOCOL, tokenizer_path=str(self._path), samples=samples)
+        return Vocabulary(
+            protocol=TOKEN_FRAMES_PROTOCOL,
+            tokenizer_path=str(self._path),
+            samples=samples,
+            has_tool_parser=True,
+            plain_responses=True,
+        )
 
 
 def _write(path: Path, vocabulary: Mapping[str, int]) -> None:

@@ -104,11 +104,11 @@ class WallClockDriver:
         tenant: str,
         inbox: Inbox,
         targets: RequestTargets | None = None,
-        direct_tokens: bool = False,
+        answer_id: str | None = None,
     ) -> list[Output]:
         """Start one request per plan, all of them or none, with `targets` in place of the tenant's.
 
-        With `direct_tokens` the daemon wants its tokens.
+        The daemon wants the tokens of the answer with that id, if one is given.
 
         Raises: RequestError 503 while draining, 400 if an id is in use or a request cannot fit into the
         KV pool.
@@ -135,8 +135,8 @@ class WallClockDriver:
             )
             output = self._deliveries.open[request_id] = Output(request, plan, inbox)
             outputs.append(output)
-            if direct_tokens and self._deliveries.direct is not None:
-                output.direct = self._deliveries.direct.answer(request_id, plan.pieces)
+            if answer_id is not None and self._deliveries.direct is not None:
+                output.direct = self._deliveries.direct.answer(answer_id, request_id, plan.pieces)
             with self._defects_stop_the_driver():
                 self.engine.submit(request, now_s)
             if request.failure is not None:

@@ -85,6 +85,7 @@ def messages_call(body: MessagesBody, tag: Tag) -> Call:
     structure = _tool_call(body) or formatted(wanted, "output_config.format")
     return Call(
         rid=tag.rid,
+        direct_tokens=tag.direct_tokens,
         tenant=tag.tenant,
         targets=tag.targets,
         prompts=(prompt_of(body),),
@@ -174,7 +175,7 @@ class MessagesAnswer:
         return opening + b"".join([head + piece + tail for piece in output.plan.pieces[first:stop]])
 
     def at_once(self, index: int, output: Output, first: int, stop: int) -> bytes:
-        """As `tokens`: none of them go straight to the daemon."""
+        """As `tokens`: the gateway leaves out what the client has."""
         return self.tokens(index, output, first, stop)
 
     def ending(self, index: int, output: Output) -> bytes:  # noqa: ARG002

@@ -53,7 +53,7 @@ class _OpenAiAnswer(ABC):
             return b"".join(self._with_logprobs(index, output, i) for i in range(first, stop))
         template = self._templates.get(index)
         if template is None:
-            event = self.event([_choice(index, self.stream_part(GAP))])
+            event = self.event([_choice(index, self.stream_part(GAP))], output)
             prefix, _, suffix = event.rpartition(GAP_JSON)
             template = self._templates[index] = prefix, suffix
         prefix, suffix = template
@@ -67,7 +67,8 @@ class _OpenAiAnswer(ABC):
     def _with_logprobs(self, index: int, output: Output, position: int) -> bytes:
         piece = output.plan.pieces[position : position + 1]
         part = self.stream_part(text_of_pieces(piece))
-        event = self.event([_choice(index, part, logprobs=self.logprobs(output, position, position + 1))])
+        choice = _choice(index, part, logprobs=self.logprobs(output, position, position + 1))
+        event = self.event([choice], output)
         return _with_usage(event, output, position + 1) if self.call.continuous_usage else event
 
     @abstractmethod
@@ -81,11 +82,13 @@ class _OpenAiAnswer(ABC):
     def at_once(self, index: int, output: Output, first: int, stop: int) -> bytes:
         """One event with all tokens from `first` up to `stop`; the first token was sent before."""
         prefix, suffix = self._templates[index]
+        if self.call.continuous_usage:
+            suffix = _with_usage(suffix, output, stop)
         return prefix + b"".join(output.plan.pieces[first:stop]) + suffix
 
     def ending(self, index: int, output: Output) -> bytes:
         """The event that says why an output ended."""
-        event = self.event([_choice(index, self.stream_part(None), output, tool=self._tool)])
+        event = self.event([_choice(index, self.stream_part(None), output, tool=self._tool)], output)
         has_usage = self.call.continuous_usage and self.tells_usage_at_end
         return _with_usage(event, output, output.produced) if has_usage else event
 
@@ -114,9 +117,12 @@ class _OpenAiAnswer(ABC):
         part = self.whole_part(index, text_of(output))
         return _choice(index, part, output, logprobs=logprobs, tool=self._tool)
 
-    def event(self, choices: list[Mapping[str, Any]], **more: Mapping[str, Any]) -> bytes:
-        """One server-sent event."""
-        return b"data: " + self._object(self.stream_object, choices, **more) + b"\n\n"
+    def event(
+        self, choices: list[Mapping[str, Any]], of: Output | None = None, /, **more: Mapping[str, Any]
+    ) -> bytes:
+        """One server-sent event, with an output's own id, as SGLang has it."""
+        own_id = self.id if of is None else of.request.request_id
+        return b"data: " + self._object(self.stream_object, choices, own_id, **more) + b"\n\n"
 
     @staticmethod
     def _details(outputs: Sequence[Output]) -> Mapping[str, Mapping[str, Any]]:
@@ -124,9 +130,11 @@ class _OpenAiAnswer(ABC):
         cached_tokens = sum(output.request.reused_tokens for output in outputs)
         return {"sglext": {"cached_tokens_details": {"device": cached_tokens, "host": 0}}}
 
-    def _object(self, kind: str, choices: list[Mapping[str, Any]], **more: Mapping[str, Any]) -> bytes:
+    def _object(
+        self, kind: str, choices: list[Mapping[str, Any]], own_id: str = "", /, **more: Mapping[str, Any]
+    ) -> bytes:
         fields: dict[str, Any] = {
-            "id": self.id,
+            "id": own_id or self.id,
             "object": kind,
             "created": self.created,
             "model": self.model,
@@ -148,9 +156,10 @@ class ChatAnswer(_OpenAiAnswer):
         events = super().tokens(index, output, first, stop)
         if first > 0:
             return events
-        opening = self.event([_choice(index, {"delta": {"role": "assistant", "content": ""}})])
+        opening = self.event([_choice(index, {"delta": {"role": "assistant", "content": ""}})], output)
         if self._tool is not None:
-            opening += self.event([_choice(index, {"delta": {"tool_calls": [self._call_of(index, "")]}})])
+            calls = {"tool_calls": [self._call_of(index, "")]}
+            opening += self.event([_choice(index, {"delta": calls})], output)
         return opening + events
 
     def stream_part(self, text: str | None) -> Mapping[str, Any]:
@@ -196,7 +205,7 @@ class CompletionAnswer(_OpenAiAnswer):
         """Events of tokens; one with the prompt goes before the first, if it is wanted."""
         events = super().tokens(index, output, first, stop)
         echoed = self._echoed(index) if first == 0 else ""
-        return self.event([_choice(index, {"text": echoed})]) + events if echoed else events
+        return self.event([_choice(index, {"text": echoed})], output) + events if echoed else events
 
     def whole_part(self, index: int, text: str) -> Mapping[str, Any]:
         """A text."""

@@ -42,7 +42,7 @@ class ResponsesAnswer:
         return opening + b"".join(deltas)
 
     def at_once(self, index: int, output: Output, first: int, stop: int) -> bytes:
-        """As `tokens`: none of them go straight to the daemon."""
+        """As `tokens`: the gateway leaves out what the client has."""
         return self.tokens(index, output, first, stop)
 
     def ending(self, index: int, output: Output) -> bytes:  # noqa: ARG002

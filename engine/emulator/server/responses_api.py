@@ -95,6 +95,7 @@ def responses_call(body: ResponsesBody, tag: Tag) -> Call:
     stops = (body.stop,) if isinstance(body.stop, str) else tuple(body.stop or ())
     return Call(
         rid=tag.rid,
+        direct_tokens=tag.direct_tokens,
         tenant=tag.tenant,
         targets=tag.targets,
         prompts=(conversation([*system, *turns]),),

@@ -21,6 +21,8 @@ class Tag:
     tenant: str = DEFAULT_TENANT
     salt: str = ""
     targets: RequestTargets | None = None
+    direct_tokens: bool = False
+    """Whether the daemon wants the tokens of its answer."""
 
 
 def tag_of(request: Request) -> Tag:
@@ -40,4 +42,5 @@ def tag_of(request: Request) -> Tag:
         tenant=custom.pdmuxd_tenant or DEFAULT_TENANT,
         salt=given.extra_key,
         targets=custom.targets,
+        direct_tokens=bool(custom.pdmuxd_tokens),
     )

@@ -186,18 +186,29 @@ def streaming_differences() -> list[str]:
     return list(differences("Req", request, requests.StreamedRequest))
 
 
-def changes_chat_answers(found: scheduler.Scheduler, tokenizer: object) -> bool:
-    """Whether SGLang's chat endpoint makes something else of the model's text, or may do so."""
+def plain_answers(found: scheduler.Scheduler, tokenizer: object) -> dict[str, bool]:
+    """Which endpoints of SGLang send the model's text as it is: fields of `token_frames.Vocabulary`."""
     arguments = found.server_args
-    parsers = [getattr(arguments, name, None) for name in ("reasoning_parser", "tool_call_parser")]
+    reasoning, tools = (getattr(arguments, name, None) for name in ("reasoning_parser", "tool_call_parser"))
+    hf_config = found.model_config.hf_config
     try:
         resolve = resolve_name("sglang.srt.entrypoints.openai.chat_encoding:resolve_chat_encoding_spec")
-        spec = resolve(
-            hf_config=found.model_config.hf_config, tokenizer=tokenizer, tool_call_parser=parsers[1]
-        )
-    except (ImportError, AttributeError, TypeError):
-        return True
-    return any(parsers) or spec is not None
+        is_encoded = resolve(hf_config=hf_config, tokenizer=tokenizer, tool_call_parser=tools) is not None
+        if tools is not None:
+            detectors = resolve_name("sglang.srt.function_call.function_call_parser:FunctionCallParser")
+            is_encoded = is_encoded or detectors.ToolCallParserEnum[tools].parses_without_tools()
+    except (ImportError, AttributeError, TypeError, KeyError):
+        is_encoded = True
+    plain_chat = not reasoning and not is_encoded
+    has_times = getattr(arguments, "enable_metrics", True)
+    has_parts = getattr(arguments, "incremental_streaming_output", True)
+    return {
+        "plain_chat": plain_chat,
+        "has_tool_parser": bool(tools),
+        # Of gpt-oss it is made of tokens, not of text.
+        "plain_responses": plain_chat and getattr(hf_config, "model_type", None) != "gpt_oss",
+        "plain_generate": not has_times and not has_parts,
+    }
 
 
 def installed_version() -> str:

@@ -9,7 +9,7 @@ whenever the daemon does not take tokens the rest goes SGLang's way as well.
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -24,15 +24,20 @@ from pdmuxd.engine.link.token_frames import (
     frames_path,
     tokenizer_path,
 )
-from pdmuxd.engine.sglang.api.symbols import changes_chat_answers, streaming_differences
+from pdmuxd.engine.sglang.api.symbols import plain_answers, streaming_differences
 from pdmuxd.engine.sglang.api.types.requests import StreamedRequest
 from pdmuxd.engine.sglang.api.types.scheduler import OutputStreamer, Scheduler
 
 TOKENS_KEY = "pdmuxd_tokens"
-"""In the request's custom parameters; the gateway sets it where it can use tokens."""
+"""In the request's custom parameters, where the gateway can use tokens: its own id of the answer.
+
+SGLang gives each choice of several, and each request of a list, an id that the gateway does not know."""
 _BY_LENGTH = "FINISH_LENGTH"
 """SGLang's class of such an end; under another name, ends go SGLang's way alone."""
 _SAMPLES, _SAMPLE_TOKENS = 32, 12
+_UNFINISHED = "\ufffd"
+_MOST_FIRST_TOKENS = 16
+"""An answer whose first tokens, so many, are no whole text goes SGLang's way."""
 
 _log = logging.getLogger(__name__)
 
@@ -52,10 +57,16 @@ class _Answer:
 class DirectStreamer:
     """Stands in for SGLang's output streamer where results of batches are processed."""
 
-    def __init__(self, streamer: OutputStreamer, sender: TokenSender) -> None:
+    def __init__(
+        self, streamer: OutputStreamer, sender: TokenSender, text_of: Callable[[Sequence[int], bool], str]
+    ) -> None:
+        """`text_of` is the text of tokens, without special ones if that is asked."""
         self._streamer = streamer
         self._sender = sender
+        self._text_of = text_of
         self._answers: dict[str, _Answer] = {}
+        self._no_text_yet: dict[str, StreamedRequest] = {}
+        """Answers whose tokens so far are no whole text: SGLang has not begun to write them."""
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._streamer, name)
@@ -68,6 +79,8 @@ class DirectStreamer:
         ended = [rid for rid, answer in self._answers.items() if answer.request.finished_reason is not None]
         for rid in ended:
             del self._answers[rid]
+        for rid in [rid for rid, each in self._no_text_yet.items() if each.finished_reason is not None]:
+            del self._no_text_yet[rid]
 
     def stream_output(
         self,
@@ -90,7 +103,7 @@ class DirectStreamer:
             answer = answers.get(request.rid)
             if answer is None:
                 others.append(request)
-                if not request.send_token_offset:
+                if not request.send_token_offset or request.rid in self._no_text_yet:
                     may_begin.append(request)
             elif request.finished_reason is not None:
                 del answers[request.rid]
@@ -119,24 +132,35 @@ class DirectStreamer:
                 )
 
     def _begin(self, request: StreamedRequest) -> Begun | None:
-        """After its first tokens went SGLang's way."""
+        """After its first tokens went SGLang's way, and its first event is on its way to the client."""
         params = request.sampling_params
         sent = request.send_token_offset
+        answer_id = (params.custom_params or {}).get(TOKENS_KEY)
         if (
             not sent
             or request.finished_reason is not None
             or not request.stream
             or params.stream_interval not in (None, 1)
-            or not (params.custom_params or {}).get(TOKENS_KEY)
+            or not answer_id
         ):
             return None
+        tokens = request.output_ids[:sent]
+        text = self._text_of(tokens, params.skip_special_tokens)
+        if not text or text.endswith(_UNFINISHED):
+            if sent < _MOST_FIRST_TOKENS:
+                self._no_text_yet[request.rid] = request
+            else:
+                self._no_text_yet.pop(request.rid, None)
+            return None
+        self._no_text_yet.pop(request.rid, None)
         answer = self._answers[request.rid] = _Answer(request, self._sender.next_stream())
         return Begun(
             stream=answer.stream,
-            request_id=request.rid,
+            request_id=answer_id if isinstance(answer_id, str) else request.rid,
             context=context_of(request.origin_input_ids_unpadded),
-            token_ids=tuple(request.output_ids[:sent]),
+            token_ids=tuple(tokens),
             skip_special_tokens=params.skip_special_tokens,
+            part=request.rid,
         )
 
 
@@ -158,7 +182,13 @@ def install(scheduler: Scheduler, link: str) -> DirectStreamer | None:
         return None
     processor = scheduler.batch_result_processor
     sender = TokenSender(frames_path(link), lambda: _introduce(scheduler, tokenizer_path(link)))
-    streamer = DirectStreamer(processor.output_streamer, sender)
+    tokenizer: Any = getattr(scheduler, "tokenizer")  # noqa: B009 - looked at by `_unfit`, no part of the API
+    decode = tokenizer.backend_tokenizer.decode
+
+    def text_of(tokens: Sequence[int], skip_special_tokens: bool) -> str:
+        return str(decode(list(tokens), skip_special_tokens=skip_special_tokens))
+
+    streamer = DirectStreamer(processor.output_streamer, sender, text_of)
     object.__setattr__(processor, "output_streamer", streamer)  # it is frozen
     return streamer
 
@@ -184,7 +214,7 @@ def _introduce(scheduler: Scheduler, path: Path) -> Vocabulary:
         protocol=TOKEN_FRAMES_PROTOCOL,
         tokenizer_path=str(path),
         samples=tuple(_samples(tokenizer)),
-        plain_chat=not changes_chat_answers(scheduler, tokenizer),
+        **plain_answers(scheduler, tokenizer),
     )
 
 

@@ -15,6 +15,7 @@ from pdmuxd.daemon.gateway.exchange import Exchange
 from pdmuxd.daemon.gateway.requests import TOKENS_PARAM
 from pdmuxd.daemon.tokens.counts import FallbackCause
 from pdmuxd.daemon.tokens.merge import MergedStream
+from pdmuxd.daemon.tokens.plain import PLAIN
 from pdmuxd.daemon.tokens.receiver import TokenReceiver, open_receiver
 from pdmuxd.engine.link.token_frames import Begun, Path, TokenSender, TokenStep, Vocabulary
 
@@ -59,7 +60,7 @@ class Scheduler:
 @contextlib.asynccontextmanager
 async def receiving(path, **changes):
     tokenizer = make_tokenizer(path.with_suffix(".json"))
-    vocabulary = Vocabulary(**{"protocol": 1, "tokenizer_path": str(path.with_suffix(".json"))} | changes)
+    vocabulary = Vocabulary(**{"protocol": 2, "tokenizer_path": str(path.with_suffix(".json"))} | changes)
     receiver = TokenReceiver(path, max_unsent_bytes=20_000)
     sender = TokenSender(path, lambda: vocabulary)
     try:
@@ -103,7 +104,7 @@ async def begin(setup, scheduler, **fields):
     """A stream whose first token has come from the front end."""
     asking = asyncio.create_task(setup.post(stream=True, **fields).__aenter__())
     body = await setup.engine.seen.get()
-    assert body["custom_params"] == {"pdmuxd_tenant": "alice", TOKENS_PARAM: True}
+    assert body["custom_params"] == {"pdmuxd_tenant": "alice", TOKENS_PARAM: body["rid"]}
     scheduler.begin(body["rid"], "the")
     setup.engine.say(completion("the"))
     response = await asking
@@ -208,9 +209,9 @@ async def test_what_waits_for_a_client_is_counted_while_it_waits(setup, direct):
     "fields",
     [
         {"logprobs": 1},
-        {"n": 2},
+        {"echo": True},
         {"return_token_ids": True},
-        {"stream_options": {"continuous_usage_stats": True}},
+        {"stream_options": {"an_option_of_tomorrow": True}},
     ],
 )
 async def test_the_front_end_is_asked_alone_when_an_answer_is_more_than_text(setup, direct, fields):
@@ -312,21 +313,21 @@ async def test_what_is_no_datagram_of_ours_ends_the_connection_and_no_answer(set
     assert await response.content.read() == completion(" quick", finish="stop") + DONE
 
 
-@pytest.mark.parametrize("changes", [{"protocol": 2}, {"tokenizer_path": "/etc/passwd"}])
+@pytest.mark.parametrize("changes", [{"protocol": 3}, {"tokenizer_path": "/etc/passwd"}])
 async def test_an_engine_is_not_used_when_it_cannot_be_understood(path, changes):
     async with receiving(path, **changes) as (receiver, scheduler):
         scheduler.sender.poll()
         await until(lambda: receiver.refusals)
         scheduler.sender.poll()
-        assert not receiver.takes(chat=False)
+        assert not receiver.takes(PLAIN)
         assert not scheduler.sender.is_ready
 
 
 async def test_chat_goes_another_way_when_the_front_end_changes_its_text(path):
     async with receiving(path, plain_chat=False) as (receiver, scheduler):
         await make_ready(scheduler)
-        assert receiver.takes(chat=False)
-        assert not receiver.takes(chat=True)
+        assert receiver.takes(PLAIN)
+        assert not receiver.takes(PLAIN._replace(is_chat=True))
 
 
 async def test_there_is_no_receiver_when_its_socket_cannot_be_made(tmp_path):

@@ -7,8 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pdmuxd.daemon.tokens.choice import Mismatch
 from pdmuxd.daemon.tokens.detokenizer import piece_of
-from pdmuxd.daemon.tokens.merge import MergedStream, Mismatch
+from pdmuxd.daemon.tokens.merge import MergedStream
 
 
 class Letters:
@@ -43,7 +44,7 @@ DONE = b"data: [DONE]\n\n"
 
 
 def begun(stream, first):
-    stream.begin(Letters(), first)
+    stream.choice().begin(Letters(), first)
 
 
 def merged(**options):
@@ -62,13 +63,13 @@ async def test_events_are_the_front_ends_own_when_tokens_make_them():
     stream = merged()
     begun(stream, "a")
     await stream.feed(completion("a"))
-    stream.push(["b"])
-    stream.push([""])
-    stream.push(['"ü\n'])
+    stream.choice().push(["b"])
+    stream.choice().push([""])
+    stream.choice().push(['"ü\n'])
     await stream.feed(completion('b"ü\nz', finish="stop") + DONE)
     expected = [*map(completion, ("a", "b", "", '"ü\n')), completion("z", finish="stop"), DONE]
     assert await rest(stream) == b"".join(expected)
-    assert stream.from_tokens == 3
+    assert stream.choice().from_tokens == 3
 
 
 async def test_chat_events_are_the_front_ends_own_when_its_first_token_has_no_text():
@@ -76,7 +77,7 @@ async def test_chat_events_are_the_front_ends_own_when_its_first_token_has_no_te
     begun(stream, "")
     await stream.feed(chat(role="assistant", content=""))
     for token in ("", "b", ""):
-        stream.push_one(token)
+        stream.choice().push_one(token)
     await stream.feed(chat("bc") + chat(finish="length") + DONE)
     expected = [chat(role="assistant", content=""), chat("b"), chat("c"), chat(finish="length"), DONE]
     assert await rest(stream) == b"".join(expected)
@@ -85,11 +86,11 @@ async def test_chat_events_are_the_front_ends_own_when_its_first_token_has_no_te
 async def test_tokens_wait_when_they_are_faster_than_the_first_event():
     stream = merged()
     begun(stream, "a")
-    stream.push(["b"])
+    stream.choice().push(["b"])
     await stream.feed(chat(role="assistant", content=""))
-    stream.push(["c"])
+    stream.choice().push(["c"])
     await stream.feed(chat("a"))
-    stream.push(["d"])
+    stream.choice().push(["d"])
     await stream.feed(chat("bcd") + chat(finish="stop") + DONE)
     expected = [chat(role="assistant", content=""), *map(chat, "abcd"), chat(finish="stop"), DONE]
     assert await rest(stream) == b"".join(expected)
@@ -99,8 +100,8 @@ async def test_nothing_is_there_twice_when_the_front_end_is_faster():
     stream = merged()
     await stream.feed(completion("abc"))
     begun(stream, "a")
-    stream.push(["b"])
-    stream.push(["cd"])
+    stream.choice().push(["b"])
+    stream.choice().push(["cd"])
     await stream.feed(completion("d", finish="stop"))
     assert await rest(stream) == completion("abc") + completion("d") + completion("", finish="stop")
 
@@ -110,7 +111,7 @@ async def test_an_error_goes_through_as_it_is():
     begun(stream, "a")
     error = event({"error": {"message": "out of memory", "code": 500}})
     await stream.feed(completion("a"))
-    stream.push(["b"])
+    stream.choice().push(["b"])
     await stream.feed(error + DONE)
     assert await rest(stream) == completion("a") + completion("b") + error + DONE
 
@@ -128,7 +129,7 @@ async def test_the_front_end_is_believed_when_it_ends_with_less_text():
     stream = merged(on_mismatch=found.append)
     begun(stream, "a")
     await stream.feed(completion("a"))
-    stream.push(["b STOP"])
+    stream.choice().push(["b STOP"])
     await stream.feed(completion("b", finish="stop"))
     assert await rest(stream) == completion("a") + completion("b STOP") + completion("", finish="stop")
     assert found == []
@@ -140,11 +141,11 @@ async def test_a_difference_is_told_when_the_texts_are_not_the_same(first, end, 
     stream = merged(on_mismatch=found.append)
     begun(stream, first)
     await stream.feed(completion("a"))
-    stream.push(["bc"])
+    stream.choice().push(["bc"])
     await stream.feed(completion(end + "d", finish="stop"))
     await rest(stream)
     assert found == [where]
-    assert stream.uses_tokens == (where is Mismatch.LATER)
+    assert stream.choice().uses_tokens == (where is Mismatch.LATER)
 
 
 @pytest.mark.parametrize("make", [completion, chat])
@@ -152,8 +153,8 @@ async def test_the_last_token_and_the_end_are_the_front_ends_own_when_the_length
     stream = merged()
     begun(stream, "a")
     await stream.feed(make("a"))
-    stream.push_one("b")
-    assert not stream.push_last("ü"), "something waits already"
+    stream.choice().push_one("b")
+    assert not stream.choice().push_last("ü"), "something waits already"
     whole = [completion("ü", finish="length")] if make is completion else [chat("ü")]
     early = b"".join([make("a"), make("b"), *whole])
     assert await stream.outbox.take() == early
@@ -168,10 +169,10 @@ async def test_the_front_end_tells_the_last_token_when_the_daemon_cannot():
     await stream.feed(completion("a"))
     letters = Letters()
     letters.is_complete = False  # half a character
-    stream._text = letters
-    assert not stream.push_last("b")
+    stream.choice()._text = letters
+    assert not stream.choice().push_last("b")
     await stream.feed(completion("b", finish="length") + DONE)
-    assert not stream.push_last("b"), "after the end"
+    assert not stream.choice().push_last("b"), "after the end"
     assert await rest(stream) == completion("a") + completion("b", finish="length") + DONE
 
 
@@ -180,7 +181,7 @@ async def test_another_end_than_was_told_is_a_mismatch_and_is_told_too():
     stream = merged(on_mismatch=found.append)
     begun(stream, "a")
     await stream.feed(completion("a"))
-    assert stream.push_last("b") is False
+    assert stream.choice().push_last("b") is False
     await stream.feed(completion("b", finish="stop"))
     assert found == [Mismatch.LATER]
     said = [completion("a"), completion("b", finish="length"), completion("", finish="stop")]
@@ -192,27 +193,27 @@ async def test_a_client_that_does_not_read_costs_bounded_memory_and_gets_the_who
     begun(stream, "a")
     await stream.feed(completion("a"))
     for _ in range(1000):
-        stream.push_one("b")
+        stream.choice().push_one("b")
     assert stream.held_bytes < 2000 + len(completion("b"))
-    assert not stream.uses_tokens
+    assert not stream.choice().uses_tokens
     assert len(await stream.outbox.take()) < 2000 + len(completion("b"))
     await stream.feed(completion(1000 * "b", finish="length"))
     said = await rest(stream)
     assert said.count(b'"length"') == 1
     text = json.loads(said.removeprefix(b"data: "))["choices"][0]["text"]
-    assert len(text) + stream.from_tokens == 1000
+    assert len(text) + stream.choice().from_tokens == 1000
 
 
 async def test_early_tokens_are_bounded_when_the_first_event_does_not_come():
     stream = merged(max_unsent_bytes=6400)
     begun(stream, "a")
     for _ in range(50):
-        stream.push_one("b")
+        stream.choice().push_one("b")
     assert stream.held_bytes == 50
     for _ in range(950):
-        stream.push(["b"])
+        stream.choice().push(["b"])
     assert stream.held_bytes == 0
-    assert not stream.uses_tokens
+    assert not stream.choice().uses_tokens
     await stream.feed(completion("a" + 1000 * "b", finish="length"))
     assert await rest(stream) == completion("a" + 1000 * "b", finish="length")
 
@@ -257,11 +258,11 @@ def test_every_character_comes_once_when_parts_are_lost_or_late(data):
         for source in [0, *order]:
             kind, said = next(sources[source])
             if kind == "begin":
-                stream.begin(Letters(), said)
+                stream.choice().begin(Letters(), said)
             elif kind == "token":
-                stream.push_one(said)
+                stream.choice().push_one(said)
             elif kind == "last":
-                stream.push_last(said)
+                stream.choice().push_last(said)
             else:
                 await stream.feed(make(said))
         await stream.feed(DONE)

@@ -13,6 +13,9 @@ from hypothesis import strategies as st
 from pdmuxd.daemon.gateway.contract.tables import TABLES
 from pdmuxd.daemon.gateway.requests import TOKENS_PARAM, rewrite
 from pdmuxd.daemon.gateway.routes import Kind
+from pdmuxd.daemon.tokens.forms import Shape
+from pdmuxd.daemon.tokens.plain import Direct
+from pdmuxd.engine.link.request_tag import TAG_HEADER, decode_tag
 
 PAGE = Path(__file__).parents[3] / "docs" / "sglang.md"
 ASKED = {
@@ -32,18 +35,18 @@ DIRECT = (
     {"temperature": 0, "top_p": 1, "top_k": 3, "min_p": 0.1, "seed": 5, "user": "u"},
     {"max_tokens": 9, "min_tokens": 1, "ignore_eos": True, "skip_special_tokens": False},
     {"n": 1, "logprobs": None, "echo": False, "tools": []},
+    {"n": 2},
+    {"stream_options": {"include_usage": True, "continuous_usage_stats": True}},
+    {"tools": [{"type": "function", "function": {"name": "f"}}]},
     {"tool_choice": "none"},
     {"a_field_of_tomorrow": 0},
 )
-"""Options that leave the stream plain text."""
+"""Options with which the stream is the text of tokens and nothing else, unless a parser changes it."""
 SGLANG = (
-    {"tools": [{"type": "function", "function": {"name": "f"}}]},
-    {"tools": [], "tool_choice": "auto"},
     {"logprobs": 2},
     {"top_logprobs": 2},
-    {"n": 2},
     {"echo": True},
-    {"stream_options": {"include_usage": True, "continuous_usage_stats": True}},
+    {"stream_options": {"an_option_of_tomorrow": True}},
     {"stream": False},
     {"stream": None},
     {"return_token_ids": True},
@@ -61,11 +64,19 @@ def through(kind):
     ]
 
 
+def asked(kind, body, takes=lambda _: True):
+    """What the answer needs, once it was checked that the engine is asked for its tokens or is not."""
+    made = rewrite(kind, json.dumps(body).encode(), rid="r", tenant="t", takes_tokens=takes)
+    sent = made.headers or {}
+    told = msgspec.json.decode(made.payload)
+    params = sent.get(TAG_HEADER) and decode_tag(sent[TAG_HEADER]).custom_params
+    params = params or told.get("custom_params") or told["sampling_params"]["custom_params"]
+    assert params.get(TOKENS_PARAM) == (None if made.direct is None else "r")
+    return made.direct
+
+
 def is_direct(kind, options):
-    asked = rewrite(kind, json.dumps(ASKED[kind] | options).encode(), rid="r", tenant="t", takes_tokens=True)
-    custom = msgspec.json.decode(asked.payload)["custom_params"]
-    assert asked.takes_tokens == (TOKENS_PARAM in custom), "the scheduler is asked, or it is not"
-    return asked.takes_tokens
+    return asked(kind, ASKED[kind] | options) is not None
 
 
 @pytest.mark.parametrize("kind", ASKED)
@@ -101,26 +112,59 @@ def test_a_set_of_options_goes_directly_unless_one_of_them_does_not(kind, plain,
 
 
 @pytest.mark.parametrize("prompt", [["a", "b"], [[1], [2]], ["a"], [[1, 2]]])
-def test_a_list_of_prompts_goes_through_sglang_whose_scheduler_renames_them(prompt):
-    assert not is_direct(Kind.COMPLETION, {"prompt": prompt})
+def test_a_list_of_prompts_has_choices_with_ids_of_their_own(prompt):
+    body = ASKED[Kind.COMPLETION] | {"prompt": prompt}
+    assert asked(Kind.COMPLETION, body).is_several
 
 
 @pytest.mark.parametrize("prompt", ["a", [1, 2]])
-def test_one_prompt_goes_directly_as_text_or_token_ids(prompt):
-    assert is_direct(Kind.COMPLETION, {"prompt": prompt})
+def test_one_prompt_has_the_gateways_own_id(prompt):
+    assert not asked(Kind.COMPLETION, ASKED[Kind.COMPLETION] | {"prompt": prompt}).is_several
 
 
-def test_other_paths_go_through_sglang():
-    generate = json.dumps({"text": "x", "stream": True}).encode()
-    assert not rewrite(Kind.GENERATE, generate, rid="r", tenant="t", takes_tokens=True).takes_tokens
-    body = json.dumps({"model": "m", "stream": True, "input": "x"}).encode()
-    asked = rewrite(Kind.RESPONSES, body, rid="r", tenant="t", takes_tokens=True)
-    assert not asked.takes_tokens
+TOOL = {"name": "f", "input_schema": {"type": "object"}}
+MESSAGE = {"model": "m", "max_tokens": 5, "messages": [{"role": "user", "content": "x"}], "stream": True}
+RESPONSE = {"model": "m", "input": "x", "stream": True}
+GENERATE = {"text": "x", "stream": True, "sampling_params": {"max_new_tokens": 3}}
+
+
+@pytest.mark.parametrize(
+    ("kind", "body", "needs"),
+    [
+        (Kind.MESSAGES, MESSAGE, Direct(Shape.MESSAGES, is_chat=True)),
+        (Kind.MESSAGES, MESSAGE | {"tools": [TOOL]}, Direct(Shape.MESSAGES, is_chat=True, has_tools=True)),
+        (
+            Kind.MESSAGES,
+            MESSAGE | {"tools": [TOOL], "tool_choice": {"type": "none"}},
+            Direct(Shape.MESSAGES, is_chat=True, has_tools=True),
+        ),
+        (Kind.MESSAGES, MESSAGE | {"stream": False}, None),
+        (Kind.RESPONSES, RESPONSE | {"instructions": "y", "temperature": 0.5}, Direct(Shape.RESPONSES, True)),
+        (Kind.RESPONSES, RESPONSE | {"tools": [{"type": "function", "name": "f"}]}, None),
+        (Kind.RESPONSES, RESPONSE | {"include": ["message.output_text.logprobs"]}, None),
+        (Kind.GENERATE, GENERATE, Direct(Shape.GENERATE)),
+        (Kind.GENERATE, GENERATE | {"text": ["x"]}, Direct(Shape.GENERATE, is_several=True)),
+        (
+            Kind.GENERATE,
+            GENERATE | {"sampling_params": {"n": 2}},
+            Direct(Shape.GENERATE, is_several=True),
+        ),
+        (Kind.GENERATE, GENERATE | {"return_logprob": True}, None),
+        (Kind.GENERATE, GENERATE | {"sampling_params": {"spaces_between_special_tokens": False}}, None),
+        (Kind.CHAT, ASKED[Kind.CHAT] | {"n": 2}, Direct(is_chat=True, is_several=True)),
+        (
+            Kind.CHAT,
+            ASKED[Kind.CHAT] | {"stream_options": {"continuous_usage_stats": True}},
+            Direct(is_chat=True, is_counted=True),
+        ),
+    ],
+)
+def test_what_an_answer_needs_to_be_made_of_tokens(kind, body, needs):
+    assert asked(kind, body) == needs
 
 
 def test_nothing_goes_directly_when_the_engine_does_not_hand_tokens_over():
-    body = json.dumps(ASKED[Kind.CHAT]).encode()
-    assert not rewrite(Kind.CHAT, body, rid="r", tenant="t", takes_tokens=False).takes_tokens
+    assert asked(Kind.CHAT, ASKED[Kind.CHAT], takes=lambda _: False) is None
 
 
 def test_the_page_names_every_option_that_is_tried_here():

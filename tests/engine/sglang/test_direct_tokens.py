@@ -74,9 +74,13 @@ class Request:
 class Rig:
     sglang: Streamer = field(default_factory=Streamer)
     sender: Sender = field(default_factory=Sender)
+    unfinished: tuple = ()
+
+    def text_of(self, tokens, skip_special_tokens):
+        return "\ufffd" if tokens[-1] in self.unfinished else "a"
 
     def __post_init__(self):
-        self.streamer = DirectStreamer(self.sglang, self.sender)
+        self.streamer = DirectStreamer(self.sglang, self.sender, self.text_of)
 
     def step(self, *requests, token=7, skip=None):
         for request in requests:
@@ -160,6 +164,28 @@ def test_an_answer_begins_later_when_sglang_holds_its_first_token_back(rig):
     rig.step(request, token=10)
     assert [begun.token_ids for step in rig.sender.steps for begun in step.begun] == [(8, 9)]
     assert rig.sender.steps[-1].token_ids == [10]
+
+
+def test_an_answer_begins_later_when_its_first_token_is_half_a_character(rig):
+    rig.unfinished = (8,)
+    request = Request(wants="an answer")
+    for token in (8, 9, 10):
+        rig.step(request, token=token)
+    begun = [begun for step in rig.sender.steps for begun in step.begun]
+    assert [(each.request_id, each.part, each.token_ids) for each in begun] == [("an answer", "a", (8, 9))]
+    assert rig.sender.steps[-1].token_ids == [10]
+    assert rig.sglang.sent == {"a": [1, 2]}
+
+
+def test_an_answer_goes_sglangs_way_when_its_tokens_are_no_text(rig):
+    rig.unfinished = (8,)
+    request = Request()
+    for _ in range(40):
+        rig.step(request, token=8)
+    assert rig.sglang.sent == {"a": list(range(1, 41))}
+    rig.unfinished = ()
+    rig.step(request, token=9)
+    assert rig.sender.steps == []
 
 
 def test_everything_goes_on_sglangs_way_when_a_step_is_not_taken(rig):
