@@ -116,7 +116,16 @@ def build(
     telemetry = build_telemetry(supervisor, admission, metrics)
     history = history_keeper(settings.history, telemetry, control_plane, clock)
     use = UseKeeper(limiter, control_plane)
-    health = build_own_health(settings, control_plane.store, metrics, clock=clock, use=use, history=history)
+    health = build_own_health(
+        settings,
+        control_plane.store,
+        metrics,
+        clock=clock,
+        use=use,
+        history=history,
+        pace=supervisor.token_counts.pace,
+        late_launches=lambda: _late_launches(supervisor),
+    )
     listeners = Listeners.of(settings)
     garbage = garbage_holder(
         lambda: admission.in_flight == 0 and not listeners.many_came(), lambda: supervisor.link, metrics
@@ -307,6 +316,11 @@ def build_engine(
         listener=EngineEvents(bus),
         policy=settings.engine.policy,
     )
+
+
+def _late_launches(supervisor: Supervisor) -> int:
+    stats = supervisor.status().stats
+    return 0 if stats is None else stats.host_delays
 
 
 def build_telemetry(

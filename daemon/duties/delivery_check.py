@@ -22,9 +22,17 @@ log = structlog.get_logger("pdmuxd.delivery")
 class DeliveryKeeper:
     """Lives in the event loop. `clock` must not go back."""
 
-    def __init__(self, lateness: DeliveryLateness, *, clock: Callable[[], float]) -> None:
+    def __init__(
+        self,
+        lateness: DeliveryLateness,
+        *,
+        clock: Callable[[], float],
+        is_paced: Callable[[], bool] = lambda: False,
+    ) -> None:
+        """While it `is_paced`, gaps are longer on purpose, and say nothing of how late delivery is."""
         self._lateness = lateness
         self._clock = clock
+        self._is_paced = is_paced
         self.measured_s: float | None = None
         """At the last look; None: too few tokens to tell."""
         self.planned_s: float | None = None
@@ -33,6 +41,8 @@ class DeliveryKeeper:
 
     async def look(self) -> None:
         """Measure, and tell engines if it is another."""
+        if self._is_paced():
+            return
         self.measured_s = self._lateness.late_s(self._clock())
         if self.measured_s is None:
             return

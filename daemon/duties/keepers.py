@@ -63,7 +63,10 @@ def build_keepers(
     supervisor.use_floors(caps.floors_s)
     metrics.registry.register(TbtCostCollector(caps, metrics.tenants))
     effects = EffectsKeeper(settings.resolved_state_dir / "effects.json", telemetry.effects)
-    delivery = DeliveryKeeper(telemetry.delivery, clock=telemetry.clock)
+    pace = supervisor.token_counts.pace
+    delivery = DeliveryKeeper(
+        telemetry.delivery, clock=telemetry.clock, is_paced=lambda: pace.has_paced(time.monotonic())
+    )
     predictors.delivery_s = lambda: delivery.planned_s
     delivery.on_changed = lambda: supervisor.use_delivery(predictors.delivery_s)
     metrics.registry.register(DeliveryCollector(delivery))

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pdmuxd.controlplane.events.messages import AlarmKind
 from pdmuxd.controlplane.services.store import Store
 from pdmuxd.controlplane.telemetry.alarms import Alarms, Condition
+from pdmuxd.daemon.duties.host_load import HostCollector, HostLoad, start_watching_host
 from pdmuxd.daemon.duties.kept_history import HistoryKeeper
 from pdmuxd.daemon.duties.loop_lag import LATE_RATIO, LATE_S, WINDOW_S, LoopLag, start_watching_loop
 from pdmuxd.daemon.duties.store_watch import StoreWatch, start_watching_store
@@ -20,6 +21,7 @@ from pdmuxd.daemon.metrics import Metrics
 from pdmuxd.daemon.metrics.definitions import histogram
 from pdmuxd.daemon.process.clock import ClockWatch, start_watching_clock
 from pdmuxd.daemon.settings import Settings
+from pdmuxd.daemon.tokens.pacing import Pace
 
 DEGRADED: frozenset[AlarmKind] = frozenset(
     ("database_unwritable", "disk_low", "usage_unsaved", "clock_jumped", "loop_late")
@@ -36,6 +38,7 @@ class OwnHealth:
     lost_because: Callable[[], str | None]
     store: StoreWatch
     lag: LoopLag
+    host: HostLoad
     clock: ClockWatch
     use: UseKeeper
     history: HistoryKeeper
@@ -59,12 +62,16 @@ class OwnHealth:
         if (jump := self.clock.jump()) is not None:
             yield Condition(kind="clock_jumped", text=jump)
         late_s, longest_s = self.lag.late_s()
+        said = []
         if late_s >= LATE_RATIO * WINDOW_S:
-            yield Condition(
-                kind="loop_late",
-                text=f"in the last {WINDOW_S:.0f} s the daemon was late by over {1000 * LATE_S:.0f} ms for "
-                f"{late_s:.1f} s, at most {longest_s:.1f} s at once: it has too little of the CPU",
+            said.append(
+                f"in the last {WINDOW_S:.0f} s the daemon was late by over {1000 * LATE_S:.0f} ms for "
+                f"{late_s:.1f} s, at most {longest_s:.1f} s at once: it has too little of the CPU"
             )
+        if (short := self.host.short_because()) is not None:
+            said.append(short)
+        if said:
+            yield Condition(kind="loop_late", text="; ".join(said))
 
     def _unsaved(self) -> Iterator[Condition]:
         parts = []
@@ -87,12 +94,17 @@ def build_own_health(
     clock: ClockWatch,
     use: UseKeeper,
     history: HistoryKeeper,
+    pace: Pace,
+    late_launches: Callable[[], int],
 ) -> OwnHealth:
-    """What is asked, made of the settings; nothing is asked yet."""
+    """What is asked, made of the settings; nothing is asked yet. `late_launches` counts the engine's."""
+    host = HostLoad(pace, late_launches=late_launches)
+    metrics.registry.register(HostCollector(host, pace))
     return OwnHealth(
         lost_because=store.lost_because,
         store=StoreWatch(store.beat, settings.resolved_state_dir),
         lag=LoopLag(histogram("pdmuxd_loop_lag_seconds", metrics.registry)),
+        host=host,
         clock=clock,
         use=use,
         history=history,
@@ -108,5 +120,6 @@ def degraded(alarms: Alarms) -> list[str]:
 def start_watching_itself(stack: AsyncExitStack, own: OwnHealth) -> None:
     """Ask until `stack` is left."""
     start_watching_loop(stack, own.lag)
+    start_watching_host(stack, own.host)
     start_watching_store(stack, own.store)
     start_watching_clock(stack, own.clock)

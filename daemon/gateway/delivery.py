@@ -58,6 +58,11 @@ class Delivery:
         self._writes_s: list[float] = []
         """When the last ones were written; their gaps are counted many at a time."""
 
+    @property
+    def tbt_target_s(self) -> float:
+        """The greatest gap that is in time."""
+        return self._target_s
+
     def begins(self) -> None:
         """The next part of the answer is about to be written."""
         now_s = self._clock()

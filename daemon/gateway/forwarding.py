@@ -18,7 +18,9 @@ from pdmuxd.daemon.gateway.slot import EngineSlot
 from pdmuxd.daemon.gateway.upstream import Upstream
 from pdmuxd.daemon.httpd.asgi import done_before_gone
 from pdmuxd.daemon.supervisor.address import EngineRanges
+from pdmuxd.daemon.tokens.merge import MergedStream
 from pdmuxd.daemon.tokens.plain import Direct
+from pdmuxd.daemon.tokens.receiver import TokenReceiver
 from pdmuxd.engine.core.errors import RequestError
 
 _KNOWN_WITHIN_S = 2.0
@@ -152,7 +154,7 @@ class Forwarder:
             headers={**call.trace.headers, **headers} if headers else call.trace.headers,
             dialect=call.dialect,
             holds_head=holds_head,
-            merged=None if tokens is None or direct is None else tokens.open(call.rid, direct),
+            merged=None if tokens is None or direct is None else _opened(tokens, call, direct),
             retry_after_s=lambda cause: self._retry_after_s(call, cause),
             waits_for_another=waits_for_another,
             head_sent=head_sent,
@@ -230,3 +232,8 @@ def _check_ranges(request: EngineRequest, ranges: EngineRanges) -> None:
             code="engine_replaced",
             retry_after_s=RETRY_AFTER_S,
         )
+
+
+def _opened(tokens: TokenReceiver, call: Call, direct: Direct) -> MergedStream:
+    target_s = 0.0 if call.delivery is None else call.delivery.tbt_target_s
+    return tokens.open(call.rid, direct, tbt_target_s=target_s)

@@ -138,6 +138,17 @@ GROUPS: dict[str, tuple[Definition, ...]] = {
         ),
         _gauge("direct_held_bytes", "Bytes of such answers that wait for their clients."),
         _gauge(
+            "direct_steps_at_once",
+            "Steps whose tokens are written to a client at once, where its target allows it; over 1 on a "
+            "host without a processor for the daemon.",
+        ),
+        _gauge(
+            "host_cpu_ratio",
+            "Shares of the last second: the daemon's loop `worked`, or `waited` for a processor; any task of "
+            "the host did (`pressed`); the hypervisor kept a processor (`stolen`).",
+            "of",
+        ),
+        _gauge(
             "delivery_late_seconds",
             "By how much the p99 of gaps between tokens was longer at clients than in the engine, last "
             "minute. Absent under 2,000 gaps.",

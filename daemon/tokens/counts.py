@@ -6,6 +6,8 @@ from collections import Counter
 from collections.abc import Callable
 from enum import StrEnum
 
+from pdmuxd.daemon.tokens.pacing import Pace
+
 
 class FallbackCause(StrEnum):
     """Why an answer whose tokens came straight from the scheduler went on through the front end."""
@@ -30,6 +32,7 @@ class TokenCounts:
         """Steps whose tokens the engine could not hand over."""
         self.fallbacks: Counter[FallbackCause] = Counter(dict.fromkeys(FallbackCause, 0))
         """Answers; one may have several causes."""
+        self.pace = Pace()
         self._held: list[Callable[[], int]] = []
 
     def hold(self, held_bytes: Callable[[], int]) -> None:

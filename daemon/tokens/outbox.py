@@ -22,19 +22,26 @@ class Writer(Protocol):
         """They have been written, at this time of the monotonic clock."""
 
 
-def deliver(outboxes: Iterable[Outbox]) -> None:
-    """Write what waits in each, or wake the task that does.
+def deliver(outboxes: Iterable[Outbox]) -> float:
+    """Write what waits in each, or wake the task that does; the seconds that this took.
 
     All is made ready before the first is written, and accounted for after the last one: what runs in between
     is little, and finds itself in the processor's caches again when the kernel returns from a write.
     """
-    ready = [made for outbox in outboxes if (made := outbox.made_ready()) is not None]
     clock, times = time.monotonic, []
+    begin_s = clock()
+    ready = []
+    for outbox in outboxes:
+        made = outbox.made_ready()
+        if made is not None:
+            outbox.written_s = begin_s
+            ready.append(made)
     for writer, framed in ready:
         writer.write(framed)
         times.append(clock())
     for (writer, _), at_s in zip(ready, times, strict=True):
         writer.wrote(at_s)
+    return clock() - begin_s if ready else 0.0
 
 
 class Outbox:
@@ -44,10 +51,19 @@ class Outbox:
     costs no switch between tasks then.
     """
 
-    __slots__ = ("_failure", "_is_closed", "_parts", "_taken", "_waiter", "_writer", "held_bytes")
+    __slots__ = (
+        *("_failure", "_is_closed", "_parts", "_taken", "_waiter", "_writer", "held_bytes"),
+        *("held_steps", "patience_s", "written_s"),
+    )
 
     def __init__(self) -> None:
         self.held_bytes = 0
+        self.written_s = 0.0
+        """When it was last written past the task; what the task writes is not held."""
+        self.patience_s = 0.0
+        """So long after that the next part may be written at the latest; 0: no part is held."""
+        self.held_steps = 0
+        """For which its parts have waited."""
         self._parts: list[bytes] = []
         self._writer: Writer | None = None
         self._waiter: asyncio.Future[None] | None = None

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import socket
+import time
+from collections import deque
 from collections.abc import Callable
 from pathlib import Path
 
@@ -16,11 +19,15 @@ from pdmuxd.daemon.tokens.detokenizer import IncrementalText, Vocabulary
 from pdmuxd.daemon.tokens.forms import Shape
 from pdmuxd.daemon.tokens.merge import MergedStream
 from pdmuxd.daemon.tokens.outbox import Outbox, deliver
+from pdmuxd.daemon.tokens.pacing import PATIENCE_RATIO
 from pdmuxd.daemon.tokens.plain import PLAIN, Direct
 from pdmuxd.engine.core.errors import EngineError
 from pdmuxd.engine.link import token_frames
 from pdmuxd.engine.link.token_frames import READY, TOKEN_FRAMES_PROTOCOL, TokenStep
 
+_PERIODS = 32
+_LONGEST_PERIOD_S = 1.0
+"""What is longer is no step but a pause between answers."""
 _DATAGRAMS_AT_A_TIME = 16
 """Read in one turn of the event loop, at most."""
 _ALL_SHAPES_PROTOCOL = 2
@@ -54,6 +61,12 @@ class TokenReceiver:
         self.counts.hold(self._held_bytes)
         self._touched: list[Outbox] = []
         """With something new for their clients since the last look."""
+        self._held: list[Outbox] = []
+        """Whose parts wait for the next step."""
+        self._periods_s: deque[float] = deque(maxlen=_PERIODS)
+        """Between the last steps."""
+        self._step_s = 0.0
+        self._due: asyncio.TimerHandle | None = None
         self.steps = 0
         self.refusals = 0
         """Engines whose tokens could not be used."""
@@ -89,8 +102,11 @@ class TokenReceiver:
             case _:
                 return True
 
-    def open(self, request_id: str, asked: Direct = PLAIN) -> MergedStream:
-        """The stream of an answer that is about to be asked for; `leave` it in the end."""
+    def open(self, request_id: str, asked: Direct = PLAIN, *, tbt_target_s: float = 0.0) -> MergedStream:
+        """The stream of an answer that is about to be asked for; `leave` it in the end.
+
+        On a busy host its events may wait for others as long as this target allows.
+        """
         stream = MergedStream(
             asked,
             max_unsent_bytes=self._max_unsent_bytes,
@@ -98,6 +114,7 @@ class TokenReceiver:
             on_unread=self._count_unread,
             on_mismatch=self._distrust,
         )
+        stream.outbox.patience_s = PATIENCE_RATIO * tbt_target_s
         self._by_request[request_id] = stream
         return stream
 
@@ -116,11 +133,49 @@ class TokenReceiver:
 
     def read(self) -> None:
         """Use what has arrived. Anything that is not understood ends the connection."""
+        before = self.steps
         try:
             self._read_datagrams()
         finally:
             touched, self._touched = self._touched, []
-            deliver(touched)
+            if self._held or self.counts.pace.steps > 1:
+                touched = self._hold(touched, new_steps=self.steps - before)
+            self.counts.pace.writing_s += deliver(touched)
+
+    def _hold(self, touched: list[Outbox], *, new_steps: int) -> list[Outbox]:
+        """Those that are to be written now; others wait for the next step, if that comes in time for them."""
+        pace, now_s = self.counts.pace, time.monotonic()
+        if new_steps:
+            if now_s - self._step_s < _LONGEST_PERIOD_S:
+                self._periods_s.append(now_s - self._step_s)
+            self._step_s = now_s
+        next_s = now_s + max(self._periods_s, default=math.inf)
+        for outbox in self._held:
+            outbox.held_steps += new_steps
+        for outbox in touched:
+            outbox.held_steps = max(1, new_steps)
+        waiting: list[Outbox] = []
+        ready: list[Outbox] = []
+        for outbox in (*self._held, *touched):
+            may_wait = outbox.held_steps < pace.steps and next_s <= outbox.written_s + outbox.patience_s
+            (waiting if may_wait and outbox.held_bytes else ready).append(outbox)
+        pace.held += len(waiting)
+        self._held = list(dict.fromkeys(waiting))
+        self._set_due()
+        return ready
+
+    def _set_due(self) -> None:
+        """The next step may come later than all that came before it."""
+        if self._due is not None:
+            self._due.cancel()
+            self._due = None
+        if self._held:
+            due_s = min(outbox.written_s + outbox.patience_s for outbox in self._held)
+            self._due = self._loop.call_at(due_s, self._write_held)
+
+    def _write_held(self) -> None:
+        held, self._held, self._due = self._held, [], None
+        self.counts.pace.writing_s += deliver(held)
 
     def _read_datagrams(self) -> None:
         for _ in range(_DATAGRAMS_AT_A_TIME):
@@ -169,6 +224,8 @@ class TokenReceiver:
             self._engine.close()
             self._engine = None
         self._vocabulary = self._told = self._next_step = None
+        self._write_held()
+        self._set_due()
         self._fall_back(FallbackCause.DISCONNECTED)
 
     def _fall_back(self, cause: FallbackCause) -> None:

@@ -19,6 +19,7 @@ from pdmuxd.controlplane.database import sqlite
 from pdmuxd.controlplane.services.control_plane import ControlPlane
 from pdmuxd.controlplane.tenants.token_use import WHOLE_TENANT, Tokens, UseOf
 from pdmuxd.daemon.duties import store_watch
+from pdmuxd.daemon.duties.host_load import HostLoad, HostReading, read_host
 from pdmuxd.daemon.duties.loop_lag import LATE_S, WINDOW_S, LoopLag
 from pdmuxd.daemon.duties.own_health import DEGRADED, UNSAVED_AFTER_S, OwnHealth
 from pdmuxd.daemon.duties.store_watch import SILENT_AFTER_S, StoreWatch
@@ -26,6 +27,7 @@ from pdmuxd.daemon.duties.token_use import UseKeeper
 from pdmuxd.daemon.gateway.limits.limiter import Limiter
 from pdmuxd.daemon.metrics.definitions import histogram
 from pdmuxd.daemon.process.clock import JUMP_TOLD_S, TRUSTED_WITHIN_S, ClockWatch
+from pdmuxd.daemon.tokens.pacing import MOST_STEPS, Pace
 from pdmuxd.engine.core.errors import StoreError
 
 
@@ -38,6 +40,9 @@ class Rig:
         self.limiter = Limiter()
         self.limiter.use_tenants(control_plane.directory.tenants)
         self.lag = LoopLag(histogram("pdmuxd_loop_lag_seconds", CollectorRegistry()), self.clock)
+        self.pace = Pace()
+        self.readings = [HostReading()]
+        self.host = HostLoad(self.pace, read=lambda: self.readings[-1], clock=self.clock)
         self.store = StoreWatch(control_plane.store.beat, state_dir, self.clock)
         self.use = UseKeeper(self.limiter, control_plane)
         self.jumps = ClockWatch(wall=lambda: self.wall_s, monotonic=self.clock)
@@ -46,6 +51,7 @@ class Rig:
             lost_because=lambda: self.lost,
             store=self.store,
             lag=self.lag,
+            host=self.host,
             clock=self.jumps,
             use=self.use,
             history=history,
@@ -196,6 +202,44 @@ def test_the_loop_is_late_when_late_turns_make_up_a_second_of_ten(
     assert rig.kinds == (["loop_late"] if is_late else [])
     rig.passes(WINDOW_S + 0.1)
     assert rig.kinds == []
+
+
+def test_a_host_that_is_short_of_processors_is_told_in_words_and_written_to_less_often(rig: Rig) -> None:
+    asyncio.run(rig.host.look())
+    rig.passes(1.0)
+    rig.pace.writing_s += 0.6
+    rig.readings.append(HostReading(worked_s=0.7, waited_s=0.2, pressed_s=0.5, stolen_s=0.25, all_s=1.0))
+    asyncio.run(rig.host.look())
+    assert rig.pace.steps == 2, "0.6 of writing in the 0.4 that all else leaves of 0.7"
+    assert rig.kinds == ["loop_late"]
+    assert "worked for 70% of the last second and waited for a processor for 20%" in rig.text
+    assert "kept by the hypervisor: 25%" in rig.text
+    assert "tokens of up to 2 steps are written at once" in rig.text
+    for _ in range(10):
+        rig.passes(1.0)
+        asyncio.run(rig.host.look())
+    assert rig.pace.steps == 1
+    assert rig.kinds == []
+    assert rig.pace.has_paced(rig.now_s)
+    rig.passes(61.0)
+    assert not rig.pace.has_paced(rig.now_s)
+
+
+def test_writing_is_never_put_off_for_more_steps_than_it_helps() -> None:
+    pace = Pace()
+    for _ in range(9):
+        pace.plan(needed=3.0, writing=0.9 / pace.steps, now_s=0.0)
+    assert pace.steps == MOST_STEPS
+    pace.plan(needed=0.6, writing=0.1, now_s=1.0)
+    assert pace.steps == MOST_STEPS, "one calm second is not enough"
+
+
+def test_the_kernel_is_asked_and_what_it_does_not_tell_is_nothing(tmp_path: Path) -> None:
+    now = read_host()
+    assert now.worked_s > 0
+    assert now.all_s > now.stolen_s
+    silent = read_host(tmp_path)
+    assert (silent.waited_s, silent.pressed_s, silent.stolen_s, silent.all_s) == (0, 0, 0, 0)
 
 
 def test_a_loop_that_is_blocked_is_seen_when_it_turns_again() -> None:

@@ -45,7 +45,9 @@ async def test_the_openai_client_has_the_same_answers_whichever_way_their_tokens
         client_of(http_url) as http,
     ):
         opened, open_stream = set(), receiver.open
-        monkeypatch.setattr(receiver, "open", lambda rid, asked: opened.add(rid) or open_stream(rid, asked))
+        monkeypatch.setattr(
+            receiver, "open", lambda rid, *asked, **more: opened.add(rid) or open_stream(rid, *asked, **more)
+        )
         async with asyncio.timeout(60):
             while not receiver.is_ready:  # noqa: ASYNC110 - the engine comes by itself
                 await asyncio.sleep(0.02)
