@@ -11,6 +11,7 @@ from telemetry_feeds import HandClock, heartbeat, step, telemetry
 
 from pdmuxd.controlplane.node.engine_status import EngineStatus
 from pdmuxd.controlplane.node.learned_fallback import Fallback, FallbackCandidate, FallbackState
+from pdmuxd.daemon.duties.host_load import HostCollector, HostLoad
 from pdmuxd.daemon.httpd.metrics import HttpCollector
 from pdmuxd.daemon.metrics import Metrics
 from pdmuxd.daemon.metrics.collectors import (
@@ -93,8 +94,10 @@ def test_every_family_is_defined_and_every_definition_is_exported(fed):
     histogram("pdmuxd_loop_lag_seconds", metrics.registry)
     late = DeliveryCollector(SimpleNamespace(measured_s=0.004, planned_s=0.003))
     quarantine = QuarantineCollector(dict, metrics.tenants)
-    tokens, garbage = TokenCollector(TokenCounts()), GarbageCounts(list)
-    others = (late, HttpCollector(()), fallback, costs, tokens, garbage, quarantine)
+    counts = TokenCounts()
+    tokens, garbage = TokenCollector(counts), GarbageCounts(list)
+    host = HostCollector(HostLoad(counts.pace), counts.pace)
+    others = (late, HttpCollector(()), fallback, costs, tokens, garbage, quarantine, host)
     for collector in (*collectors(fed, metrics.tenants, node_limit=1024), *others):
         metrics.registry.register(collector)
     exported = {
