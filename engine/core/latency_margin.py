@@ -17,6 +17,7 @@ it whenever it takes longer than predicted. Three things are told apart, since e
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 from pdmuxd.engine.core.slo import DEFAULT_SLO
@@ -35,6 +36,12 @@ counts as that much in the deviation, so that it grows without end if more than 
 are not stalls, the device has changed."""
 LEAST_DEVIATION = 0.003
 """So that steps which are all as expected do not make the next one a stall."""
+
+PRIOR_DEVIATION, PRIOR_FACTOR = 0.05, 3.0
+"""Before any step was seen."""
+FORGET_S = 5.0
+"""Seconds of other steps after which half of what scatter was more is forgotten, as with what sizes took
+(`batch_size_correction.py`)."""
 
 STALL_STEPS = 2000
 """So many steps after the last stall, about a minute, none is expected any more: rarer ones delay too few
@@ -56,10 +63,10 @@ Llama-8B, SGLang 0.5.23, 2026-11-22)."""
 class LatencyMargin:
     """Few steps take longer than `ratio` times what is expected, or than `floor_s` where that is more."""
 
-    deviation: float = 0.05
+    deviation: float = PRIOR_DEVIATION
     """Mean of how far steps are off what is expected, as a share of it. At first, with the factor, 1.15: the
     90th percentile of the fused predictor's error on shapes it had not seen (as above, 2026-11-21)."""
-    factor: float = 3.0
+    factor: float = PRIOR_FACTOR
     """Mean deviations that few steps are beyond."""
     floor_s: float = 0.0
     stall_s: float = 0.0
@@ -125,13 +132,20 @@ class LatencyMargin:
             host_steps=self.host_steps,
         )
 
-    def without_a_step(self) -> LatencyMargin:
-        """After a step that was not fused: the floor is forgotten, or no fused step would ever be tried."""
-        if not self.floor_s:
+    def without_a_step(self, *, instead_s: float = 0.0) -> LatencyMargin:
+        """After a step that was not fused: the floor is forgotten, or no fused step would ever be tried.
+
+        So is scatter beyond what is assumed at first, for the seconds of steps that ran `instead_s` of fused
+        ones: what was learned while a host was slow would else keep fused steps from being tried for good.
+        """
+        more, longer = self.deviation - PRIOR_DEVIATION, self.factor - PRIOR_FACTOR
+        is_wide = instead_s > 0.0 and (more > 0.0 or longer > 0.0)
+        if not self.floor_s and not is_wide:
             return self
+        kept = math.exp2(-instead_s / FORGET_S)
         return LatencyMargin(
-            deviation=self.deviation,
-            factor=self.factor,
+            deviation=self.deviation - (1.0 - kept) * max(0.0, more),
+            factor=self.factor - (1.0 - kept) * max(0.0, longer),
             floor_s=self._lower_s(),
             stall_s=self.stall_s,
             expected_stalls=self.expected_stalls,

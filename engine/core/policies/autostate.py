@@ -84,8 +84,10 @@ def after_step(state: AutoState, feedback: Feedback, split: SplitPlans, *, uses_
         took = state if feedback.follows_split else _fused_took(state, feedback)
         state = replace(took, latency_margin=latency_margin, size_correction=size_correction)
     else:
-        learnt, margin = feedback, state.latency_margin.without_a_step()
-        if feedback.prefill.new_tokens:
+        is_split = feedback.prefill.new_tokens > 0
+        instead_s = measured_s if is_split else 0.0
+        learnt, margin = feedback, state.latency_margin.without_a_step(instead_s=instead_s)
+        if is_split:
             ratio = state.split_step_ratio
             ratio += STEP_WEIGHT * (_within(measured_s / predicted_s) - ratio)
             size_correction = state.size_correction.passed(measured_s)

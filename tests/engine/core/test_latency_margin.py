@@ -107,3 +107,15 @@ def test_the_floor_is_forgotten_within_seconds_when_no_step_is_fused() -> None:
     for _ in range(10_000):
         margin = margin.without_a_step()
     assert margin == LatencyMargin()
+
+
+def test_wide_scatter_is_forgotten_while_splits_run_in_place_of_fused_steps() -> None:
+    wide = LatencyMargin(deviation=0.55, factor=7.0)
+    assert wide.without_a_step() == wide
+    halved = wide
+    for _ in range(500):  # five seconds of steps of 10 ms
+        halved = halved.without_a_step(instead_s=0.01)
+    assert halved.deviation == pytest.approx(0.3)
+    assert halved.factor == pytest.approx(5.0)
+    narrow = LatencyMargin(deviation=0.01, factor=1.5)
+    assert narrow.without_a_step(instead_s=60.0) == narrow
