@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from pdmuxd.controlplane.outlook.corrected import waiting_requests
-from pdmuxd.controlplane.outlook.queue_forecast import Recent, forecast
+from collections.abc import Sequence
+
+from pdmuxd.controlplane.outlook.corrected import by_rank, in_time, waiting_requests
+from pdmuxd.controlplane.outlook.queue_forecast import Recent, TenantForecast, forecast
 from pdmuxd.controlplane.outlook.what_if import Predictors, questions
 from pdmuxd.controlplane.telemetry.incidents import OVER_WINDOW_S, Limiting, Predicted
+from pdmuxd.controlplane.telemetry.recent import EndedRequest
 from pdmuxd.controlplane.telemetry.telemetry import Telemetry
 from pdmuxd.engine.core.errors import EngineError
+from pdmuxd.engine.core.slo import Slo
 
 ENOUGH = 10
 """Requests of the tenant since the incident began: of fewer one is more than ten points."""
@@ -35,35 +39,54 @@ def predicted(of: Limiting, telemetry: Telemetry, predictors: Predictors) -> Pre
     own = [one for one in requests if one.tenant == of.tenant]
     if len(own) < ENOUGH:
         return Predicted(of=of, why_not=f"{of.tenant} has sent {len(own)} requests since it began")
+    if not any(one.tenant == of.behind for one in requests):
+        return Predicted(of=of, why_not=f"{of.behind} has sent nothing since it began")
     held = {name: known[name].slo for name in {one.tenant for one in requests}}
-    late = [
-        not one.ttft_met if one.ttft_s is not None else True
-        for one in own
-        if one.ttft_s is not None or now_s - one.arrived_s > held[of.tenant].ttft_target_s(one.new_tokens)
-    ]
-    recent = Recent.of(requests, telemetry.recent.samples(now_s))
-    delays = telemetry.delays.all(now_s)
-
-    def share(concurrency: int | None) -> float | None:
-        limits = None if concurrency is None else {of.behind: concurrency}
-        found = forecast(recent, held, asked, delays, limits).tenants.get(of.tenant)
-        return None if found is None else found.ttft_attainment_ratio
-
-    before = share(None)
-    if before is None or not late:
+    measured = _used(own, held[of.tenant], now_s)
+    if not measured:
         return Predicted(of=of, why_not=f"none of {of.tenant}'s requests can be judged yet")
-    measured = 1.0 - sum(late) / len(late)
-    if abs(before - measured) > NEAR_RATIO:
+    recent = Recent.of(requests, telemetry.recent.samples(now_s))
+
+    def made(concurrency: int | None, *, by_deadline: bool) -> TenantForecast:
+        limits = None if concurrency is None else {of.behind: concurrency}
+        return forecast(recent, held, asked, None, limits, by_deadline=by_deadline).tenants[of.tenant]
+
+    def share(one: TenantForecast) -> float:
+        return one.ttft_attainment_ratio or 0.0
+
+    # Small prompts ride beside the chunks of long ones under every order, which the queue does not know: the
+    # order is assumed that comes nearer to what was measured.
+    kept = in_time(measured)
+    by_order = {by_deadline: made(None, by_deadline=by_deadline) for by_deadline in (False, True)}
+    by_deadline = min(by_order, key=lambda order: abs(share(by_order[order]) - kept))
+    before = by_order[by_deadline]
+    if abs(share(before) - kept) > NEAR_RATIO:
         return Predicted(
             of=of,
-            why_not=f"the forecast does not see what happens: {before:.1%} of TTFT in time, "
-            f"the engine made {measured:.1%}",
+            why_not=f"the forecast does not see what happens: {share(before):.1%} of TTFT in time, "
+            f"the engine made {kept:.1%}",
         )
+
+    def kept_with(concurrency: int) -> float:
+        return in_time(by_rank(measured, made(concurrency, by_deadline=by_deadline), before))
+
     tried = of.concurrency
-    best, after = tried, share(tried) or 0.0
+    best, after = tried, kept_with(tried)
     while tried > 1 and after < held[of.tenant].attainment_ratio:
         tried //= 2
-        if (found := share(tried) or 0.0) > after:
+        if (found := kept_with(tried)) > after:
             best, after = tried, found
-    text = f"{of.tenant}: {before:.1%} to {after:.1%} of TTFT in time"
+    text = f"{of.tenant}: {kept:.1%} to {after:.1%} of TTFT in time"
     return Predicted(of=of, concurrency=best, text=text)
+
+
+def _used(own: Sequence[EndedRequest], slo: Slo, now_s: float) -> list[float]:
+    """Times to first token by their targets, sorted, as the engine made them; of those that have none yet,
+    who is late counts as late as it is."""
+    used = []
+    for one in own:
+        target_s = slo.ttft_target_s(one.new_tokens)
+        waited_s = one.ttft_s if one.ttft_s is not None else now_s - one.arrived_s
+        if one.ttft_s is not None or waited_s > target_s:
+            used.append(waited_s / target_s)
+    return sorted(used)

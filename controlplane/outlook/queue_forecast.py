@@ -1,19 +1,21 @@
 """What targets would have given in the last minutes: the requests that came, served as the policy would now.
 
 A batch queue: whenever the prefill is free it takes what waits, up to a full batch, for as long as the policy
-in force predicts under the strictest TBT target of those that decoded at that moment. So waiting behind
-others counts, and so does what a stricter target costs everybody. The decode batch is as it was observed. It
-is a forecast, not a replay: what it says of the targets in force stands beside what was measured.
+in force predicts under the strictest TBT target of those that decode at that moment. So waiting behind
+others counts, and so does what a stricter target costs everybody. Who has a first token decodes for as long
+as it did; while nobody does, because all wait, a prefill has the whole device. It is a forecast, not a
+replay: what it says of the targets in force stands beside what was measured.
 """
 
 from __future__ import annotations
 
 import heapq
 import math
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections import Counter, deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import accumulate
 
 from pdmuxd.controlplane.outlook.assumed_load import Assumed
 from pdmuxd.controlplane.outlook.what_if import Questions
@@ -31,6 +33,8 @@ MOST_MOMENTS = 100
 PER_OCTAVE = 3
 """Loads are asked about in steps of 26%, so that few questions answer for all."""
 P99 = 0.99
+PROMPTS = 4
+"""That stand for all in the gaps beside them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,6 +57,11 @@ class TenantForecast:
     ttft_attainment_ratio: float | None
     tbt_attainment_ratio: float | None
     """At worst: each gap beside a prefill counts as long as the policy's bound on it."""
+    ttft_used: tuple[float, ...] = ()
+    """Times to first token by their targets, sorted: 1 is just in time."""
+    ttft_between: tuple[float, float] | None = None
+    """The share if all times were longer, and if they were shorter, by what forecasts of times are off."""
+    tbt_between: tuple[float, float] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -121,17 +130,23 @@ def forecast(
     concurrency: Mapping[str, int] | None = None,
     *,
     judged_by: Mapping[str, Slo] | None = None,
+    by_deadline: bool | None = None,
 ) -> Forecast:
     """What `targets` would have given; requests of tenants that have none are served and not judged.
 
     `delays` is what delivery adds to the device, by tenant; without it tokens come as they are made.
     `concurrency`: of these tenants the gateway lets so many in at a time, and the others wait there.
     `judged_by`: other targets, which serve nobody and by which all are judged.
+    `by_deadline`: whether requests go by their deadlines; None: as the policy in force has it.
     """
     delays = {} if delays is None else delays
     judged_by = targets if judged_by is None else judged_by
     device = _Device(recent, targets, questions, delays)
-    ttft_s, prefill_s, time_s = _served(recent.requests, targets, device, concurrency or {})
+    if by_deadline is None:
+        by_deadline = device.goes_by_deadline
+    ttft_s, prefill_s, time_s = _served(
+        recent.requests, targets, device, concurrency or {}, by_deadline=by_deadline
+    )
     by_tenant: dict[str, list[tuple[float, int]]] = {}
     for request, first_s in zip(recent.requests, ttft_s, strict=True):
         by_tenant.setdefault(request.tenant, []).append((first_s, request.new_tokens))
@@ -168,6 +183,7 @@ def _tenant(times: Sequence[tuple[float, int]], slo: Slo, tbt: float | None, del
         ttft_p99_s=(nearest_rank((first_s for first_s, _ in times), P99) or 0.0) + usual_s,
         ttft_attainment_ratio=met / len(times),
         tbt_attainment_ratio=tbt,
+        ttft_used=tuple(sorted((first_s + usual_s) / slo.ttft_target_s(tokens) for first_s, tokens in times)),
     )
 
 
@@ -176,6 +192,8 @@ def _served(
     targets: Mapping[str, Slo],
     device: _Device,
     concurrency: Mapping[str, int],
+    *,
+    by_deadline: bool,
 ) -> tuple[list[float], float, float]:
     """Seconds until the first token of each request, for which prefill was busy, and until all was done.
 
@@ -189,9 +207,8 @@ def _served(
         else math.inf
         for one in requests
     ]
-    by_deadline = device.goes_by_deadline
     free_s = requests[0].arrived_s if requests else 0.0
-    start_s, busy_s, gate = free_s, 0.0, _Gate(requests, concurrency)
+    start_s, busy_s, gate, decoding = free_s, 0.0, _Gate(requests, concurrency), _Decoding(requests)
     while coming < len(requests) or waiting or gate.holds:
         if not waiting:
             coming_s = requests[coming].arrived_s if coming < len(requests) else math.inf
@@ -213,7 +230,7 @@ def _served(
             reused += requests[index].reused_tokens
             batch.append(index)
         del waiting[: len(batch)]
-        taken_s = device.prefill_s(free_s, tokens, reused)
+        taken_s = device.prefill_s(free_s, tokens, reused, decoding)
         going_s, free_s = free_s, free_s + taken_s
         busy_s += taken_s
         due_s = min((deadlines_s[each] for each in batch if deadlines_s[each] >= free_s), default=math.inf)
@@ -221,7 +238,8 @@ def _served(
             index, coming = coming, coming + 1
             if not gate.lets_in(index):
                 continue
-            own_s = device.prefill_s(came_s, requests[index].new_tokens, requests[index].reused_tokens)
+            one = requests[index]
+            own_s = device.prefill_s(came_s, one.new_tokens, one.reused_tokens, decoding)
             done_s, later_s = max(came_s, going_s) + own_s, free_s + own_s
             # It goes ahead if that saves its deadline, and the batch has the time to spare.
             if done_s <= deadlines_s[index] < later_s <= due_s:
@@ -229,11 +247,13 @@ def _served(
                 busy_s += own_s
                 ttft_s[index] = done_s - came_s
                 gate.begun(index, done_s)
+                decoding.begun(index, done_s)
             else:
                 waiting.append(index)
         for index in batch:
             ttft_s[index] = free_s - requests[index].arrived_s
             gate.begun(index, free_s)
+            decoding.begun(index, free_s)
     return ttft_s, busy_s, free_s - start_s
 
 
@@ -294,6 +314,31 @@ class _Gate:
         return found
 
 
+class _Decoding:
+    """Requests that have their first token and go on, each for as long as it did; one that has not ended, for
+    as long as the median of all. Asked at instants that grow."""
+
+    def __init__(self, requests: Sequence[EndedRequest]) -> None:
+        self._requests = requests
+        self._ends: list[tuple[float, str]] = []
+        self._usual_s = (
+            nearest_rank((_decode_s(one) for one in requests if one.ttft_s is not None), P50) or 0.0
+        )
+
+    def begun(self, index: int, now_s: float) -> None:
+        """One has its first token."""
+        one = self._requests[index]
+        decode_s = self._usual_s if one.ttft_s is None else _decode_s(one)
+        heapq.heappush(self._ends, (now_s + decode_s, one.tenant))
+
+    def at(self, now_s: float) -> tuple[int, frozenset[str], float]:
+        """How many decode then, whose they are, and when the last of them ends."""
+        while self._ends and self._ends[0][0] <= now_s:
+            heapq.heappop(self._ends)
+        last_s = max((end_s for end_s, _ in self._ends), default=now_s)
+        return len(self._ends), frozenset(name for _, name in self._ends), last_s
+
+
 class _Device:
     """How long things take at each moment under one set of targets."""
 
@@ -310,7 +355,8 @@ class _Device:
         self._targets = targets
         self._questions = questions
         self._strictest = [self._strictest_of(one.tenants) for one in recent.moments]
-        self._prompt_tokens = int(nearest_rank((one.new_tokens for one in recent.requests), P50) or 1)
+        self._prompts = _by_time([one.new_tokens for one in recent.requests])
+        self._context_tokens = int(nearest_rank((one.context_tokens for one in recent.moments), P50) or 1)
 
     @property
     def goes_by_deadline(self) -> bool:
@@ -318,17 +364,31 @@ class _Device:
         name, _, options = self._questions.policy.name.partition(":")
         return name == "auto" and "fcfs" not in options
 
-    def prefill_s(self, at_s: float, new_tokens: int, reused_tokens: int) -> float:
-        """Seconds that the policy predicts for a batch at that moment."""
-        index = bisect_right(self._instants, at_s) - 1
+    def prefill_s(self, at_s: float, new_tokens: int, reused_tokens: int, decoding: _Decoding) -> float:
+        """Seconds that the policy predicts for a batch at that moment; once nobody decodes, what is left of
+        it has all SMs."""
         policy, new_tokens = self._questions.policy, max(1, new_tokens)
-        if index < 0 or self._strictest[index] is None:
-            shape = PrefillShape.of([(new_tokens, reused_tokens)])
-            return policy.context.latency.prefill_s(shape, policy.table.rules.total_sms)
+        shape = PrefillShape.of([(new_tokens, reused_tokens)])
+        alone_s = policy.context.latency.prefill_s(shape, policy.table.rules.total_sms)
+        decode_bs, tenants, last_s = decoding.at(at_s)
+        strictest_s = self._strictest_of(tenants)
+        if strictest_s is None:
+            return alone_s
+        index = bisect_right(self._instants, at_s) - 1
         tokens = _rounded(new_tokens)
-        load = self._load(index, tokens, _rounded(reused_tokens))
-        decision = self._questions.decide(self._strictest[index] or math.inf, load)
-        return duration_s(decision, load, policy) * new_tokens / tokens
+        load = Assumed(
+            decode_bs=_rounded(decode_bs),
+            decode_context_tokens=_rounded(
+                self._moments[index].context_tokens if index >= 0 else self._context_tokens
+            ),
+            prefill_new_tokens=tokens,
+            prefill_reused_tokens=_rounded(reused_tokens),
+            source="recent",
+        )
+        decision = self._questions.decide(strictest_s, load)
+        beside_s = duration_s(decision, load, policy) * new_tokens / tokens
+        until_s = last_s - at_s
+        return beside_s if beside_s <= until_s else until_s + (1.0 - until_s / beside_s) * alone_s
 
     def tbt_attainment(self, busy_ratio: float, judged_by: Mapping[str, Slo]) -> dict[str, float]:
         """Per tenant, the share of gaps within its target: those beside a prefill are at their bound."""
@@ -339,15 +399,20 @@ class _Device:
         for index, moment in enumerate(self._moments):
             if self._strictest[index] is None:
                 continue
-            load = self._load(index, _rounded(self._prompt_tokens), 0)
-            decision = self._questions.decide(self._strictest[index] or math.inf, load)
             shape = DecodeShape.of([moment.context_tokens] * moment.decode_bs)
-            alone_s, worst_s = latency.decode_s(shape, sms), worst_gap_s(decision)
+            alone_s = latency.decode_s(shape, sms)
+            worst_s = [
+                worst_gap_s(
+                    self._questions.decide(self._strictest[index] or math.inf, self._load(index, tokens, 0))
+                )
+                for tokens in self._prompts
+            ]
             for name in moment.tenants & self._targets.keys():
                 target_s = judged_by[name].tbt_s
                 seen[name] += 1
                 delay = delay_of(self._delays, name)
-                alone, worst = (delay.gap_met(target_s - gap_s) for gap_s in (alone_s, worst_s))
+                alone = delay.gap_met(target_s - alone_s)
+                worst = sum(delay.gap_met(target_s - gap_s) for gap_s in worst_s) / len(worst_s)
                 share = (1.0 - busy_ratio) * alone + busy_ratio * worst
                 met[name] = met.get(name, 0.0) + share
         return {name: met[name] / count for name, count in seen.items()}
@@ -397,6 +462,15 @@ def worst_gap_s(decision: Decision) -> float:
     if numbers.tbt_target_s is not None and numbers.tbt_slack_s is not None:
         return numbers.tbt_target_s - numbers.tbt_slack_s
     return numbers.predicted_decode_s or 0.0
+
+
+def _by_time(prompts: Sequence[int]) -> list[int]:
+    """Prompts that stand for equal parts of the time of prefill, which goes by their tokens: a gap beside a
+    prefill is mostly one beside a long prompt."""
+    ordered = sorted(max(1, tokens) for tokens in prompts) or [1]
+    sums = list(accumulate(ordered))
+    parts = ((2 * part + 1) / (2 * PROMPTS) * sums[-1] for part in range(PROMPTS))
+    return [_rounded(ordered[bisect_left(sums, part)]) for part in parts]
 
 
 def _rounded(value: int) -> int:

@@ -15,7 +15,7 @@ from pdmuxd.controlplane.outlook.assumed_load import (
     Wish,
     assume,
 )
-from pdmuxd.controlplane.outlook.corrected import corrected, forecasts, waiting_requests
+from pdmuxd.controlplane.outlook.corrected import base, corrected, forecasts, waiting_requests
 from pdmuxd.controlplane.outlook.obstacles import Obstacle, obstacles_of
 from pdmuxd.controlplane.outlook.queue_forecast import Forecast, Recent, TenantForecast, forecast, is_kept
 from pdmuxd.controlplane.outlook.what_if import Predictors, Questions, in_words, questions, tokens_per_s
@@ -293,8 +293,12 @@ def tenant_outlook(
     found, record = after.tenants.get(tenant), telemetry.forecasts
     delay = delay_of(delays, tenant)
 
-    def band(target: str, share: float | None) -> Band | None:
-        return None if found is None or share is None else record.band(target, share, found.requests)
+    def band(target: str, share: float | None, between: tuple[float, float] | None) -> Band | None:
+        if found is None or share is None:
+            return None
+        known = record.band(target, share, found.requests)
+        low, high = between or (share, share)
+        return Band(low=min(low, known.low), high=max(high, known.high))
 
     return TenantOutlook(
         tenant=tenant,
@@ -302,8 +306,8 @@ def tenant_outlook(
         measured=Measured(ttft_attainment_ratio=ttft, tbt_attainment_ratio=tbt) if requests else None,
         before=before.tenants.get(tenant),
         after=found,
-        ttft_band=None if found is None else band("ttft", found.ttft_attainment_ratio),
-        tbt_band=None if found is None else band("tbt", found.tbt_attainment_ratio),
+        ttft_band=None if found is None else band("ttft", found.ttft_attainment_ratio, found.ttft_between),
+        tbt_band=None if found is None else band("tbt", found.tbt_attainment_ratio, found.tbt_between),
         ttft_delivery_s=delay.ttft_within_s(slo.attainment_ratio),
         gap_delivery_s=delay.gap_within_s(slo.attainment_ratio),
         e2e_attainment_ratio=e2e_share(requests, tenant, slo),
@@ -318,7 +322,7 @@ def held_shares(telemetry: Telemetry, predictors: Predictors) -> Shares:
     held = {name: known[name].slo for name in {one.tenant for one in requests} if name in known}
     waiting = waiting_requests(telemetry, requests, now_s)
     made = forecast(Recent.of((*requests, *waiting), samples), held, asked, telemetry.delays.all(now_s))
-    got = telemetry.delays.got(now_s, telemetry.effects.changed_s)
+    _, got = base(telemetry, held, (), now_s)
     found = corrected(made, made, held, got, waiting).tenants
     return {name: (one.ttft_attainment_ratio, one.tbt_attainment_ratio) for name, one in found.items()}
 

@@ -13,10 +13,12 @@ from pdmuxd.controlplane.services.directory import DirectorySnapshot
 from pdmuxd.controlplane.telemetry.directory_change import DirectoryChange
 from pdmuxd.controlplane.telemetry.effects import Change, Effects
 from pdmuxd.controlplane.telemetry.judged import JudgedRequest, ttft_missed
+from pdmuxd.controlplane.telemetry.regimes import Regimes
 from pdmuxd.controlplane.telemetry.requests import RequestLifecycle
 from pdmuxd.controlplane.tenants.prices import MODEL_MAX
 from pdmuxd.controlplane.tenants.records import TenantRecord
 from pdmuxd.engine.core.slo import Slo
+from pdmuxd.engine.core.types import Reason
 from pdmuxd.engine.link.messages import EngineStats, Hello, IterationRecord
 
 _MANY_TENANTS = 20
@@ -26,9 +28,10 @@ _MANY_TENANTS = 20
 class Chronicle:
     """Writes into a recorder, and tells `effects`."""
 
-    def __init__(self, recorder: Recorder, effects: Effects) -> None:
+    def __init__(self, recorder: Recorder, effects: Effects, regimes: Regimes) -> None:
         self._recorder = recorder
         self._effects = effects
+        self._regimes = regimes
         self._total_sms = 0
         self._uptime_s: float | None = None
         self._policy = ""
@@ -72,7 +75,7 @@ class Chronicle:
         row[Column.ENGINE_GAPS] += record.tbt_gaps
         row[Column.ENGINE_GAPS_MISSED] += record.tbt_gaps - record.tbt_gaps_met
 
-    def on_stats(self, stats: EngineStats) -> None:
+    def on_stats(self, stats: EngineStats, now_s: float) -> None:
         """A heartbeat: its busy ratios hold since the last one."""
         before_s, self._uptime_s = self._uptime_s, stats.uptime_s
         if before_s is not None and stats.uptime_s > before_s:
@@ -91,6 +94,7 @@ class Chronicle:
                 text = f"the policy is {stats.policy}, it was {self._policy}"
                 self._recorder.mark("policy", text)
                 self._effects.changed([("policy", None, text, self._policy)])
+                self._regimes.began(now_s)
             self._policy = stats.policy
 
     def on_iteration(self, record: IterationRecord) -> None:
@@ -99,13 +103,15 @@ class Chronicle:
         self._recorder.decision(
             record.mode,
             record.reason,
-            time_s=record.measured_step_s,
+            # Of a prefill that ends beside decode the steps have the time.
+            time_s=0.0 if record.reason == Reason.PREFILL_FINISHED else record.measured_step_s,
             prefill_tokens=record.prefill_new_tokens,
         )
 
-    def on_hello(self, hello: Hello) -> None:
+    def on_hello(self, hello: Hello, now_s: float) -> None:
         """An engine introduced itself."""
         self._effects.interrupt()
+        self._regimes.began(now_s)
         self._total_sms, self._uptime_s = hello.total_sms, None
         self._recorder.model = hello.model[:MODEL_MAX]
         self._recorder.mark("engine", f"an engine started: {hello.model} on {hello.device}")
@@ -115,14 +121,15 @@ class Chronicle:
         if state in ("down", "draining"):
             self._recorder.mark("engine", f"the engine is {state}" + (f": {reason}" if reason else ""))
 
-    def on_directory(self, now: DirectorySnapshot, change: DirectoryChange) -> None:
+    def on_directory(self, now: DirectorySnapshot, change: DirectoryChange, now_s: float) -> None:
         """Tenants, targets or the profile in force are others."""
         edits: list[Change] = []
+        self._regimes.changed(change.targets, now_s)
         before, changed = change.before, change.tenants
         if len(changed) > _MANY_TENANTS:
             text = f"{len(changed)} tenants were changed at once"
             self._recorder.mark("tenant", text)
-            if change.has_other_targets:
+            if change.targets:
                 edits.append(("slo", None, text, None))
         else:
             for name, old, new in sorted(changed, key=lambda each: each[0]):
@@ -133,6 +140,7 @@ class Chronicle:
             text = f"profile {new_id} is in force" if new_id else "no profile is in force"
             self._recorder.mark("profile", text)
             edits.append(("profile", None, text, None))
+            self._regimes.began(now_s)
         self._effects.changed(edits)
 
     def _on_tenant(self, name: str, old: TenantRecord | None, new: TenantRecord | None) -> str | None:

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from pdmuxd.controlplane.telemetry.judged import JudgedRequest
 from pdmuxd.controlplane.telemetry.recent import KEPT_REQUESTS, WINDOW_S
-from pdmuxd.engine.core.slo import Slo
+from pdmuxd.controlplane.telemetry.regimes import Regime
 from pdmuxd.engine.link.durations import Counts, middle_s
 
 LEAST_REQUESTS = 20
@@ -59,16 +59,10 @@ class Got:
     """Times to first token, with the prompt's new tokens."""
     gaps: Counts
 
-    def ttft_share(self, slo: Slo, waiting: Iterable[tuple[float, int]] = ()) -> float:
-        """Of first tokens in time; of those that still wait, who has `waiting` for too long is late."""
-        late = sum(waited_s > slo.ttft_target_s(new_tokens) for waited_s, new_tokens in waiting)
-        met = sum(first_s <= slo.ttft_target_s(new_tokens) for first_s, new_tokens in self.firsts)
-        return met / (len(self.firsts) + late)
-
-    def gap_share(self, slo: Slo) -> float | None:
-        """Of gaps in time; None without a gap."""
+    def gap_share(self, tbt_s: float) -> float | None:
+        """Of gaps within a target; None without a gap."""
         total = sum(count for _, count in self.gaps)
-        met = sum(count for bucket, count in self.gaps if middle_s(bucket) <= slo.tbt_s)
+        met = sum(count for bucket, count in self.gaps if middle_s(bucket) <= tbt_s)
         return met / total if total else None
 
     def ttft_at(self, share: float) -> float:
@@ -80,6 +74,8 @@ class Got:
 class _Seen:
     tenant: str
     at_s: float
+    life_s: float
+    """From its arrival until `at_s`."""
     first_s: float
     new_tokens: int
     ttft_s: float
@@ -101,6 +97,7 @@ class DeliveryDelays:
                 _Seen(
                     tenant=record.tenant,
                     at_s=now_s,
+                    life_s=judged.ttft_s + record.decode_s,
                     first_s=judged.ttft_s,
                     new_tokens=record.new_tokens,
                     ttft_s=max(0.0, judged.ttft_s - record.ttft_s),
@@ -119,18 +116,14 @@ class DeliveryDelays:
         known = {name: _delay(seen) for name, seen in by_tenant.items() if len(seen) >= LEAST_REQUESTS}
         return known | ({"": _delay(everyone)} if len(everyone) >= LEAST_REQUESTS else {})
 
-    def got(self, now_s: float, since_s: float) -> dict[str, Got]:
-        """By tenant with enough requests: since `since_s`, or else of the last minutes."""
+    def got(self, now_s: float, regime: Regime) -> dict[str, Got]:
+        """By tenant with enough requests: in the last minutes, as far as `regime` held for most of a
+        request's life."""
         by_tenant: dict[str, list[_Seen]] = {}
         for one in tuple(self._seen):
-            if one.at_s >= now_s - WINDOW_S:
+            if one.at_s >= now_s - WINDOW_S and regime.has(one.at_s - one.life_s / 2):
                 by_tenant.setdefault(one.tenant, []).append(one)
-        found = {}
-        for name, seen in by_tenant.items():
-            lately = [one for one in seen if one.at_s >= since_s]
-            if len(seen) >= LEAST_REQUESTS:
-                found[name] = _got(lately if len(lately) >= LEAST_REQUESTS else seen)
-        return found
+        return {name: _got(seen) for name, seen in by_tenant.items() if len(seen) >= LEAST_REQUESTS}
 
 
 def delay_of(delays: dict[str, Delay], tenant: str) -> Delay:

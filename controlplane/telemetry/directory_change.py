@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pdmuxd.controlplane.events.messages import SettingsEvent
 from pdmuxd.controlplane.services.directory import DirectorySnapshot
 from pdmuxd.controlplane.telemetry import serializers
+from pdmuxd.controlplane.telemetry.regimes import Edit
 from pdmuxd.controlplane.tenants.records import TenantRecord
 
 ChangedTenant = tuple[str, TenantRecord | None, TenantRecord | None]
@@ -21,8 +22,8 @@ class DirectoryChange:
     tenants: tuple[ChangedTenant, ...]
     told: SettingsEvent
     """What clients of the events are told."""
-    has_other_targets: bool = False
-    """Whether a tenant that stays has other targets."""
+    targets: tuple[Edit, ...] = ()
+    """The tenants that stay and have other targets."""
 
     @classmethod
     def between(cls, before: DirectorySnapshot, now: DirectorySnapshot, now_s: float) -> DirectoryChange:
@@ -36,5 +37,9 @@ class DirectoryChange:
             before=before,
             tenants=(*found, *gone),
             told=serializers.wanted(changed, [name for name, _, _ in gone], now.version, now_s),
-            has_other_targets=any(was is not None and was.slo != tenant.slo for _, was, tenant in found),
+            targets=tuple(
+                (name, was.slo, tenant.slo)
+                for name, was, tenant in found
+                if was is not None and was.slo != tenant.slo
+            ),
         )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from pdmuxd.engine.core.types import Mode
+from pdmuxd.engine.core.types import Mode, Reason
 from pdmuxd.engine.link.messages import IterationRecord
 
 
@@ -36,7 +36,9 @@ class PartitionUse:
         self._decode = GroupUse()
 
     def add(self, record: IterationRecord) -> None:
-        """Count one step."""
+        """Count one step; a prefill that ends beside decode was counted with the steps that it ran beside."""
+        if record.reason == Reason.PREFILL_FINISHED:
+            return
         if record.mode == Mode.FUSED:
             use, prefill = self._fused, float(record.prefill_new_tokens)
         elif record.mode == Mode.DECODE:

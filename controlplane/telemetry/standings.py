@@ -11,7 +11,7 @@ from pdmuxd.controlplane.telemetry.attainment import MINUTE_S, Attainment, Viola
 from pdmuxd.controlplane.telemetry.histogram import spread_of
 from pdmuxd.controlplane.telemetry.judged import JudgedRequest
 from pdmuxd.controlplane.telemetry.waiting import NOTHING_OPEN, OpenCounts
-from pdmuxd.engine.core.types import Mode
+from pdmuxd.engine.core.types import Mode, Reason
 from pdmuxd.engine.link.durations import BUCKETS, bucket_of
 from pdmuxd.engine.link.messages import IterationRecord
 
@@ -96,6 +96,8 @@ class Tally:
 
 def of_iteration(record: IterationRecord) -> Counts:
     """What a step adds."""
+    if record.reason == Reason.PREFILL_FINISHED:
+        return {}  # counted with the steps that it ran beside
     us = round(1e6 * max(0.0, record.measured_step_s))
     if record.mode == Mode.FUSED:
         return {_STEP_US: us, _FUSED_US: us}

@@ -45,6 +45,7 @@ from pdmuxd.controlplane.telemetry.judged import Delivered, JudgedRequest
 from pdmuxd.controlplane.telemetry.load import EngineCounters
 from pdmuxd.controlplane.telemetry.partitions import PartitionUse
 from pdmuxd.controlplane.telemetry.recent import RecentLoad
+from pdmuxd.controlplane.telemetry.regimes import Regimes
 from pdmuxd.controlplane.telemetry.requests import RequestHistory
 from pdmuxd.controlplane.telemetry.settling import Settling
 from pdmuxd.controlplane.telemetry.silences import Silences
@@ -149,7 +150,8 @@ class Telemetry:
         self._followed_s = self.started_s
         self._counted: tuple[float, Mapping[str, OpenCounts]] = 0.0, {}
         self.effects = Effects(clock=clock, tenants=self.tenants, waiting=self.open_lately)
-        self._chronicle = Chronicle(self.recorder, self.effects)
+        self.regimes = Regimes()
+        self._chronicle = Chronicle(self.recorder, self.effects, self.regimes)
         self.tbt_caps: TbtCaps = {}
         """Tenants whose TBT target costs the others too much at present."""
 
@@ -164,7 +166,7 @@ class Telemetry:
                 self._on_iteration(message, now_s)
             case EngineStats():
                 self.counters.add(message, now_s)
-                self._chronicle.on_stats(message)
+                self._chronicle.on_stats(message, now_s)
             case TenantQueues():
                 self.open.report(message, now_s)
             case Hello():
@@ -303,7 +305,7 @@ class Telemetry:
         self.recorder.change(change.tenants)
         self.expected.keep(snapshot.tenants)
         if before is not _EMPTY:
-            self._chronicle.on_directory(snapshot, change)
+            self._chronicle.on_directory(snapshot, change, self.clock())
         self.publish("settings", change.told)
 
     def restore(
@@ -468,7 +470,7 @@ class Telemetry:
         self.counters.forget()
         self.forecasts.forget_open()
         self.open.report(None, self.clock())
-        self._chronicle.on_hello(hello)
+        self._chronicle.on_hello(hello, self.clock())
         self.partitions.forget()
         self.guard.forget()
         self.drift.forget()

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+import msgspec
 import pytest
 from telemetry_feeds import HELLO, START_S, predicting
 
-from pdmuxd.controlplane.outlook.queue_forecast import Recent, forecast
+from pdmuxd.controlplane.outlook.queue_forecast import Recent, _by_time, _rounded, forecast
 from pdmuxd.controlplane.outlook.what_if import Questions
-from pdmuxd.controlplane.telemetry.recent import EndedRequest
+from pdmuxd.controlplane.telemetry.recent import EndedRequest, LoadSample
 from pdmuxd.engine.core.policies.registry import build_policy
 from pdmuxd.engine.core.slo import Slo
 from pdmuxd.engine.core.types import PrefillShape
@@ -52,3 +55,35 @@ def test_an_urgent_prompt_overtakes_one_that_can_wait(
         assert found["docs"].ttft_attainment_ratio == 1.0
         loose = forecast(Recent.of(requests, []), {"docs": _slo(docs_s), "chat": _slo(30.0)}, asked).tenants
         assert (loose["chat"].ttft_p50_s or 0.0) > 0.2, "with time to wait it does"
+
+
+def test_a_prefill_has_the_whole_device_while_nobody_decodes() -> None:
+    """A target that no split meets leaves prefill next to no SMs, but only until all wait for it."""
+    context = predicting().context
+    asked = Questions(build_policy("auto", context), HELLO, "made up")
+    alone_s = context.latency.prefill_s(PrefillShape.of([(4000, 0)]), HELLO.total_sms)
+    every_s = 1.5 * alone_s
+    requests = [_request("chat", every_s * number, 4000) for number in range(60)]
+    answers_s = 0.2
+    requests = [msgspec.structs.replace(one, ended_s=one.arrived_s + 1.0 + answers_s) for one in requests]
+    strict = replace(_slo(60.0), tbt_s=0.001)
+    samples = [
+        LoadSample(
+            at_s=START_S + second,
+            decode_bs=1,
+            context_tokens=4000,
+            prefill_new_tokens=4000,
+            prefill_reused_tokens=0,
+        )
+        for second in range(10)
+    ]
+    found = forecast(Recent.of(requests, samples), {"chat": strict}, asked)
+    assert found.tenants["chat"].ttft_p99_s is not None
+    # Each waits for what is left of the answers before it, and not for a queue that grows.
+    assert found.tenants["chat"].ttft_p99_s < 10 * (alone_s + answers_s)
+    assert found.tenants["chat"].ttft_used == tuple(sorted(found.tenants["chat"].ttft_used))
+
+
+def test_gaps_beside_long_prompts_count_by_their_time() -> None:
+    assert _by_time([100] * 90 + [9000] * 10)[1:] == [_rounded(9000)] * 3
+    assert _by_time([]) == [1] * 4

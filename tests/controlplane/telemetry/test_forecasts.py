@@ -109,13 +109,19 @@ def test_what_is_measured_is_what_attainment_tells() -> None:
 
 
 def test_what_clients_got_sets_the_forecast_right() -> None:
-    """The forecast of what is says 80% and clients got 60%: 20 points are taken from what is asked about."""
+    """The forecast of what is says 80% and clients got 60%: of what is asked about 70% is told, not 90%."""
     slo = Slo(ttft_fixed_s=0.5, ttft_per_1k_new_tokens_s=0.001, tbt_s=0.04, attainment_ratio=0.9)
     got = Got(firsts=((0.2, 100),) * 60 + ((0.9, 100),) * 40, gaps=())
 
     def made(ttft: float) -> Forecast:
+        in_time = round(100 * ttft)
         tenant = TenantForecast(
-            requests=100, ttft_p50_s=0.4, ttft_p99_s=1.0, ttft_attainment_ratio=ttft, tbt_attainment_ratio=1.0
+            requests=100,
+            ttft_p50_s=0.4,
+            ttft_p99_s=1.0,
+            ttft_attainment_ratio=ttft,
+            tbt_attainment_ratio=1.0,
+            ttft_used=(0.5,) * in_time + (2.0,) * (100 - in_time),
         )
         return Forecast(tenants={"chat": tenant}, prefill_s=1.0, time_s=10.0, requests=100, binding={})
 
@@ -137,6 +143,6 @@ def test_what_clients_got_sets_the_forecast_right() -> None:
         gaps=0,
         gaps_met=0,
     )
-    assert told([late] * 20).ttft_attainment_ratio == pytest.approx(0.6)
+    assert told([late] * 20).ttft_attainment_ratio == pytest.approx(0.53)
     alone = corrected(made(0.9), made(0.8), {"chat": slo}, {}, []).tenants["chat"]
     assert alone.ttft_attainment_ratio == 0.9
