@@ -132,7 +132,7 @@ class Ledger:
         dropped = 0
         old = (col(LedgerRow.at) < before_s) | (col(LedgerRow.id) <= newest - max_rows)
         while True:
-            with self._store.transaction() as session:
+            with self._store.storing() as session:
                 some = select(col(LedgerRow.id)).where(old).limit(_DELETED_AT_ONCE)
                 count = (
                     session.connection()

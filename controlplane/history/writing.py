@@ -18,7 +18,7 @@ from sqlmodel import Session, col
 from pdmuxd.controlplane.database.transactions import insert_into, upsert_into
 from pdmuxd.controlplane.history.alarms import write_alarm
 from pdmuxd.controlplane.history.columns import MAXIMA, NAMES, SUMS, Row, merge
-from pdmuxd.controlplane.history.incidents import write_incidents
+from pdmuxd.controlplane.history.incidents import incident_rows, write_incidents
 from pdmuxd.controlplane.history.ledger import write_entries
 from pdmuxd.controlplane.history.periods import DAY_S, HOUR_S, MINUTE_S, STEPS_S, begin_of
 from pdmuxd.controlplane.history.recorder import Batch, Mark, Series
@@ -67,7 +67,8 @@ class HistoryWriter:
     def write(self, batch: Batch) -> None:
         """Add a batch in one transaction: all of it, or nothing."""
         wanted = {key[0] for key in batch.counts} | {key[0] for key in batch.refusals}
-        with self._store.transaction() as session:
+        incidents = incident_rows(batch.incidents.values())
+        with self._store.storing() as session:
             ids = self._series_ids(session, wanted)
             self._upsert(session, HistoryRow, _SUM_NAMES, _MAXIMUM_NAMES, _count_rows(batch, ids))
             self._upsert(session, RefusalRow, ("count",), (), _refusal_rows(batch, ids))
@@ -77,7 +78,7 @@ class HistoryWriter:
             session.add_all(_mark_row(mark) for mark in batch.marks)
             for event in batch.alarms:
                 write_alarm(session, event, self._store.node)
-            write_incidents(session, batch.incidents.values())
+            write_incidents(session, incidents)
             session.commit()
         self._ids.update(ids)
 
@@ -139,7 +140,7 @@ class HistoryWriter:
         statement = delete(kind).where(kind.step_s == step_s, kind.at < before)
         if series_ids is not None:
             statement = statement.where(kind.series_id.in_(series_ids))
-        with self._store.transaction() as session:
+        with self._store.storing() as session:
             count = session.connection().execute(statement).rowcount
             session.commit()
         return count

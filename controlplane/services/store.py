@@ -197,6 +197,22 @@ class Store:
             yield session
 
     @contextmanager
+    def storing(self) -> Iterator[Session]:
+        """A transaction that writes much: changes wait for it as they do for each other.
+
+        SQLite alone would let each try again and again until BUSY_TIMEOUT_S, and tell one that had no luck
+        that the database is locked; a server locks rows. Raises: StoreError.
+        """
+        if not self.is_shared and not self._changing.acquire(timeout=2 * BUSY_TIMEOUT_S):
+            raise StoreError(_BUSY)
+        try:
+            with self.transaction() as session:
+                yield session
+        finally:
+            if not self.is_shared:
+                self._changing.release()
+
+    @contextmanager
     def change(self) -> Iterator[Change]:
         """One change, committed and published at the end of the block. Raises: StoreError."""
         with self._one_at_a_time():

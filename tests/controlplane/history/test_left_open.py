@@ -12,7 +12,7 @@ from stores import new_database, opened
 from pdmuxd.controlplane.database.heartbeat import ALIVE, beat
 from pdmuxd.controlplane.events.messages import AlarmEvent, IncidentEvent
 from pdmuxd.controlplane.history.alarms import AlarmStore, write_alarm
-from pdmuxd.controlplane.history.incidents import IncidentStore, write_incidents
+from pdmuxd.controlplane.history.incidents import IncidentStore, incident_rows, write_incidents
 from pdmuxd.controlplane.services.control_plane import ControlPlane
 from pdmuxd.controlplane.services.store import Store
 
@@ -107,7 +107,7 @@ def test_incidents_that_another_node_goes_on_telling_of_stay(
 ) -> None:
     one, other = nodes
     with one.store.transaction() as session:
-        write_incidents(session, [incident("chat", NOW), incident("docs", LATER)])
+        write_incidents(session, incident_rows([incident("chat", NOW), incident("docs", LATER)]))
         session.commit()
     monkeypatch.setattr(Store, "is_shared", True)
     assert [each.tenant for each in IncidentStore(other.store).end_left(LATER)] == ["chat"]

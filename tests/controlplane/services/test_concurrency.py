@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
@@ -12,6 +13,7 @@ from typing import Any
 import pytest
 from stores import opened, slo
 
+from pdmuxd.controlplane.database import sqlite
 from pdmuxd.controlplane.services.control_plane import ControlPlane
 from pdmuxd.controlplane.tenants.token_use import WHOLE_TENANT, Tokens, UseOf
 from pdmuxd.engine.core.errors import ConflictError, StaleVersionError
@@ -125,6 +127,29 @@ def test_a_reader_sees_one_version_when_a_writer_is_busy(url: str, control_plane
 
     assert seen == sorted(seen)
     assert all(slo_version == version for version, slo_version in seen)
+
+
+def test_an_edit_waits_for_the_history_however_short_the_database_itself_would(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sqlite, "BUSY_TIMEOUT_S", 0.05)
+    is_storing, versions = threading.Event(), []
+    with opened(url) as control_plane:
+
+        def store() -> None:
+            with control_plane.store.storing() as session:
+                session.connection(execution_options=sqlite.TO_WRITE)
+                is_storing.set()
+                time.sleep(0.5)
+                versions.append(control_plane.store.version())
+                session.commit()
+
+        def edit() -> None:
+            is_storing.wait(5.0)
+            versions.append(control_plane.create_tenant("chat").revision.settings_version)
+
+        at_once(store, edit)
+    assert versions == [0, 1]
 
 
 def test_use_is_stored_when_others_write_at_the_same_moment(planes: list[ControlPlane]) -> None:
