@@ -19,7 +19,18 @@ from pdmuxd.controlplane.telemetry.decisions import SeenDecision, decision_event
 from pdmuxd.controlplane.telemetry.telemetry import Telemetry
 from pdmuxd.controlplane.web.pages import page_router, sheet
 from pdmuxd.controlplane.web.past import decided
-from pdmuxd.controlplane.web.tables import Column, CsvName, Link, Table, count, ms, ratio, share, when
+from pdmuxd.controlplane.web.tables import (
+    Column,
+    CsvName,
+    Link,
+    Table,
+    count,
+    ms,
+    of_ms_in_s,
+    ratio,
+    share,
+    when,
+)
 from pdmuxd.controlplane.web.times import At, MaybeWindow, Shown
 from pdmuxd.engine.core.types import Reason
 from pdmuxd.tui.show.words import REASONS
@@ -170,7 +181,7 @@ def _summed(found: Sequence[DecisionSummary]) -> Table:
             Column("reason", "Reason", _words, "long"),
             Column("mode", "Mode"),
             share("time_ratio", "Share of their time"),
-            count("time_ms", "Time, ms"),
+            of_ms_in_s("time_ms", "Time, s"),
             count("count", "Decisions"),
             count("prefill_tokens", "Prompt tokens"),
         ),

@@ -26,7 +26,17 @@ from pdmuxd.controlplane.telemetry.telemetry import Telemetry
 from pdmuxd.controlplane.web.overview import Pictures
 from pdmuxd.controlplane.web.pages import page_router, sheet
 from pdmuxd.controlplane.web.past import decided, happened, learned, modes, sm_times
-from pdmuxd.controlplane.web.tables import Column, CsvName, Table, count, ms, ratio, share, when, yes_no
+from pdmuxd.controlplane.web.tables import (
+    Column,
+    CsvName,
+    Table,
+    count,
+    of_ms_in_s,
+    ratio,
+    share,
+    when,
+    yes_no,
+)
 from pdmuxd.controlplane.web.times import At, MaybeWindow, Shown
 
 PROMPTS = ("below 2K", "2K to 8K", "8K to 32K", "32K to 128K", "128K to 512K")
@@ -108,8 +118,8 @@ def splits(used: PartitionsOut) -> Table:
         columns=(
             Column("split", "Prefill | decode SMs"),
             yes_no("in_force", "Now"),
-            share("time_ratio", "Time"),
-            ms("time_ms", "Time, ms"),
+            share("time_ratio", "Share of time"),
+            of_ms_in_s("time_ms", "Time, s"),
             count("decisions", "Decisions"),
             count("prefill_tokens", "Prompt tokens"),
             count("decode_tokens", "Output tokens"),

@@ -11,7 +11,7 @@ from pdmuxd.controlplane.history.periods import DAY_S, HOUR_S, MINUTE_S, Segment
 from pdmuxd.controlplane.history.reading import DecisionSummary
 from pdmuxd.controlplane.history.recorder import NODE, MarkKind
 from pdmuxd.controlplane.profiles.values import RecordedChange
-from pdmuxd.controlplane.web.tables import Column, Table, count, long, ratio, share, when, yes_no
+from pdmuxd.controlplane.web.tables import Column, Table, count, long, of_ms_in_s, ratio, share, when, yes_no
 from pdmuxd.controlplane.web.times import Shown
 
 ROWS = 100
@@ -69,8 +69,8 @@ def modes(found: Sequence[DecisionSummary]) -> Table:
         note="share of the time of all steps; how long each split was used is not kept",
         columns=(
             Column("mode", "Steps", lambda mode: MODES.get(mode, mode)),
-            share("time_ratio", "Time"),
-            count("time_ms", "Time, ms"),
+            share("time_ratio", "Share of time"),
+            of_ms_in_s("time_ms", "Time, s"),
             count("decisions", "Decisions"),
             count("prefill_tokens", "Prompt tokens"),
         ),

@@ -110,9 +110,15 @@ def _number(show: Show, name: str, title: str) -> Column:
     return Column(name, title, show, "n")
 
 
+def _seconds(value_ms: float | None) -> str:
+    """For times that add up to hours."""
+    return formats.rate(None if value_ms is None else value_ms / 1000)
+
+
 count = partial(_number, formats.count)
 rate = partial(_number, formats.rate)
 ms = partial(_number, formats.ms)
+of_ms_in_s = partial(_number, _seconds)
 ratio = partial(_number, formats.ratio)
 share = partial(_number, partial(formats.percent, digits=1))
 plain = partial(_number, formats.plain)

@@ -77,6 +77,7 @@ def tenant_routes(
         if csv:
             return csv_of(_tables(*found, keys, revisions, shown.now), csv, file=name)
         attained, misses, limits = found
+        now = await loads(telemetry, [record]) if record is not None and shown.is_live else []
         return await asyncio.to_thread(
             page,
             request,
@@ -84,7 +85,7 @@ def tenant_routes(
             title=name,
             tenant=tenant,
             shown=shown,
-            now=row_of(loads(telemetry, [record])[0]) if record is not None and shown.is_live else None,
+            now=row_of(now[0]) if now else None,
             kept=attained,
             causes=misses,
             picture=drawn,
@@ -147,7 +148,7 @@ def kept(telemetry: Telemetry, tenant: Tenant) -> Sequence[Kept]:
     """What was kept of both targets, over every window."""
     now_s = telemetry.clock()
     attainment = telemetry.tenants.get(tenant.name) or Attainment()
-    waiting = telemetry.open_counts(now_s).get(tenant.name, NOTHING_OPEN)
+    waiting = telemetry.open_lately(now_s).get(tenant.name, NOTHING_OPEN)
     promised = tenant.revision.slo.attainment_ratio
     return [
         _kept(target, window, counts, promised)

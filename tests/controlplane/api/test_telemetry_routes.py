@@ -194,6 +194,9 @@ async def test_only_tenants_that_are_asked_for_are_shown(
 async def test_the_time_of_all_groups_adds_up(call: AdminCalls, known: Telemetry) -> None:
     known.on_message(step(prefill_sms=112, decode_sms=20, measured_step_s=2.0))
     known.on_message(step(mode="fused", partition_id=0, measured_step_s=3.0))
+    # What ended beside decode has run beside steps, which have its time.
+    ended = {"reason": "prefill_finished", "decode_sms": 0, "decode_bs": 0, "decode_steps": 0}
+    known.on_message(step(prefill_sms=112, measured_step_s=2.0, **ended))
     body = (await call("GET", "/api/v1/partitions")).json()
     assert [(one["partition_id"], one["time_ms"], one["in_force"]) for one in body["groups"]] == [
         (0, 0, False),
