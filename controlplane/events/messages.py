@@ -108,6 +108,11 @@ class StatsEvent(EngineLoad):
     window_ms: float
     requests_per_s: float
     goodput_per_s: float
+    """Requests that were good as their clients saw them."""
+    good_by_steps_per_s: float | None = None
+    """The same as the engine made their tokens."""
+    good_forgiven_per_s: float | None = None
+    """As clients saw them, with one late gap of each forgiven."""
     ttft_ms: Spread
     tbt_gap_ms: Spread
     """Of every gap between the tokens of the requests that ended, of all tenants together."""
@@ -136,6 +141,11 @@ class TenantLoad(EventMessage):
     """The attainment that was promised."""
     requests_per_s: float
     goodput_per_s: float
+    """Requests that were good as their clients saw them."""
+    good_by_steps_per_s: float | None = None
+    """The same as the engine made their tokens."""
+    good_forgiven_per_s: float | None = None
+    """As clients saw them, with one late gap of each forgiven."""
     output_tokens_per_s: float
     refused_per_s: float
     ttft_ms: Spread

@@ -32,8 +32,8 @@ _ASKED, _UNSERVED, _LIMITED = range(9, 12)
 _E2E, _E2E_MISSED = range(12, 14)
 _JUDGED = 14
 """Columns of the longer windows, which are for attainment alone."""
-_ENDED, _GOOD, _OUTPUT, _REFUSED = range(14, 18)
-_COLUMNS = 18
+_ENDED, _GOOD, _GOOD_BY_STEPS, _GOOD_FORGIVEN, _OUTPUT, _REFUSED = range(14, 20)
+_COLUMNS = 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,6 +96,9 @@ class Rates:
 
     requests_per_s: float
     goodput_per_s: float
+    """As clients saw it."""
+    good_by_steps_per_s: float
+    good_forgiven_per_s: float
     output_tokens_per_s: float
     refused_per_s: float
 
@@ -157,8 +160,9 @@ class Attainment:
             self._count_judged(_ENGINE_TTFT_MISSED, int(missed), now_s)
         self._count_judged(_ENGINE_GAPS, record.tbt_gaps, now_s)
         self._count_judged(_ENGINE_GAPS_MISSED, record.tbt_gaps - record.tbt_gaps_met, now_s)
-        if judged.good:
-            self._count(_GOOD, 1, now_s)
+        self._count(_GOOD, int(judged.good), now_s)
+        self._count(_GOOD_BY_STEPS, int(judged.good_by_steps), now_s)
+        self._count(_GOOD_FORGIVEN, int(judged.good_forgiven), now_s)
 
     def on_outcome(self, outcome: Outcome, now_s: float) -> None:
         """A request that the tenant sent is over; told once of each."""
@@ -201,6 +205,8 @@ class Attainment:
         return Rates(
             requests_per_s=round(sums[_ENDED] / WINDOW_S, 4),
             goodput_per_s=round(sums[_GOOD] / WINDOW_S, 4),
+            good_by_steps_per_s=round(sums[_GOOD_BY_STEPS] / WINDOW_S, 4),
+            good_forgiven_per_s=round(sums[_GOOD_FORGIVEN] / WINDOW_S, 4),
             output_tokens_per_s=round(sums[_OUTPUT] / WINDOW_S, 2),
             refused_per_s=round(sums[_REFUSED] / WINDOW_S, 4),
         )

@@ -47,6 +47,11 @@ class JudgedRequest:
     gap_max_s: float | None
     gap_counts: Counts
     good: bool
+    """As its client saw it."""
+    good_by_steps: bool = False
+    """As the engine made it."""
+    good_forgiven: bool = False
+    """As its client saw it, with one late gap forgiven: 99% of fewer than 101 gaps are all of them."""
     e2e_missed: bool | None = None
     """Of its whole answer; None where that had no target, or did not come to its end."""
     is_delivered: bool = False
@@ -102,6 +107,7 @@ def judge(
         missed = ttft_missed(record)
         if missed is None and waited_s > record.ttft_target_s:
             missed = True
+        late_whole = e2e_missed(record, waited_s=waited_s)
         return JudgedRequest(
             record=record,
             ttft_s=record.ttft_s,
@@ -111,7 +117,14 @@ def judge(
             gap_max_s=record.tbt_max_s,
             gap_counts=record.tbt_counts,
             good=is_good(record),
-            e2e_missed=e2e_missed(record, waited_s=waited_s),
+            good_by_steps=is_good(record),
+            good_forgiven=is_good(record)
+            or _is_good_with(
+                record,
+                record.tbt_gaps - record.tbt_gaps_met - 1,
+                late=missed is not False or late_whole,
+            ),
+            e2e_missed=late_whole,
             outcome=outcome,
         )
     missed = delivered.ttft_s > record.ttft_target_s + MET_TOLERANCE_S
@@ -128,11 +141,19 @@ def judge(
         gaps_missed=gaps_missed,
         gap_max_s=delivered.gap_max_s if record.tbt_gaps else None,
         gap_counts=(*delivered.gap_counts, (0, together)) if together else delivered.gap_counts,
-        good=record.outcome == "finished"
-        and not missed
-        and gaps_missed <= (1.0 - _GOOD_GAPS_RATIO) * record.tbt_gaps
-        and not late_whole,
+        good=_is_good_with(record, gaps_missed, late=missed or late_whole),
+        good_by_steps=is_good(record),
+        good_forgiven=_is_good_with(record, gaps_missed - 1, late=missed or late_whole),
         e2e_missed=late_whole,
         is_delivered=True,
         outcome=outcome,
+    )
+
+
+def _is_good_with(record: RequestRecord, gaps_missed: int, *, late: bool | None) -> bool:
+    """Whether it finished, was not `late`, and missed no more of its gaps than a good answer may."""
+    return (
+        record.outcome == "finished"
+        and not late
+        and gaps_missed <= (1.0 - _GOOD_GAPS_RATIO) * record.tbt_gaps
     )

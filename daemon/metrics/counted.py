@@ -72,6 +72,8 @@ class Metrics:
         """Labels that have all series: Prometheus sees no increase in one that begins with an event."""
         self._outcomes = counter("pdmuxd_engine_requests_total", registry)
         self._good = counter("pdmuxd_good_requests_total", registry)
+        self._good_delivered = counter("pdmuxd_good_delivered_requests_total", registry)
+        self._good_forgiven = counter("pdmuxd_good_forgiven_requests_total", registry)
         self._ttft = histogram("pdmuxd_ttft_seconds", registry)
         self._queue = histogram("pdmuxd_queue_seconds", registry)
         self._tbt_max = histogram("pdmuxd_tbt_max_seconds", registry)
@@ -199,6 +201,8 @@ class Metrics:
     def request_judged(self, judged: JudgedRequest) -> None:
         """Engine and gateway are done with a request: how its client saw it."""
         tenant = self.tenants.of(judged.record.tenant)
+        self._good_delivered.labels(tenant).inc(judged.good)
+        self._good_forgiven.labels(tenant).inc(judged.good_forgiven)
         if judged.ttft_s is not None:
             self._delivered_ttft.labels(tenant).observe(judged.ttft_s)
         if judged.ttft_missed is not None:
@@ -226,6 +230,8 @@ class Metrics:
                 self._ended,
                 self._outcomes,
                 self._good,
+                self._good_delivered,
+                self._good_forgiven,
                 self._ttft,
                 self._tbt_max,
             ),

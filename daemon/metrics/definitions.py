@@ -188,6 +188,8 @@ GROUPS: dict[str, tuple[Definition, ...]] = {
             "engine_requests", "Requests ended: `finished`, `aborted`, `failed`.", *("tenant", "outcome")
         ),
         _counter("good_requests", "Finished, with TTFT, the p99 of the gaps and the whole in time.", *T),
+        _counter("good_delivered_requests", "The same as clients saw them.", *T),
+        _counter("good_forgiven_requests", "The same with one late gap of each forgiven.", *T),
         _histogram("ttft_seconds", "Arrival at the engine to first token.", TTFT_BUCKETS_S, *T),
         _histogram("queue_seconds", "Arrival at the engine to the start of prefill.", TTFT_BUCKETS_S),
         _counter("ttft_met", "Requests whose first token was in time.", *T),

@@ -152,12 +152,15 @@ ROWS: dict[str, tuple[Panel, ...]] = {
     ),
     "Load": (
         _one("Requests", "reqps", _rate("pdmuxd_requests_total", "tenant, status"), "{{tenant}} {{status}}"),
-        _one(
-            "Good requests",
-            "reqps",
-            _rate("pdmuxd_good_requests_total", "tenant"),
-            "{{tenant}}",
-            "Finished with TTFT and the p99 of their gaps in time: goodput.",
+        Panel(
+            title="Good requests",
+            unit="reqps",
+            queries=(
+                (_rate("pdmuxd_good_delivered_requests_total", "tenant"), "{{tenant}} at the client"),
+                (_rate("pdmuxd_good_requests_total", "tenant"), "{{tenant}} by steps"),
+                (_rate("pdmuxd_good_forgiven_requests_total", "tenant"), "{{tenant}} but for one late gap"),
+            ),
+            text="Finished with TTFT and the p99 of their gaps in time: goodput.",
         ),
         _one("Refusals", "reqps", _rate("pdmuxd_refusals_total", "tenant, cause"), "{{tenant}} {{cause}}"),
         Panel(

@@ -135,6 +135,8 @@ class Stats(_Wire, frozen=True, kw_only=True):
     window_ms: float = 60_000
     requests_per_s: float | None = None
     goodput_per_s: float | None = None
+    good_by_steps_per_s: float | None = None
+    good_forgiven_per_s: float | None = None
     ttft_ms: Percentiles = Percentiles()
     tbt_gap_ms: Percentiles = Percentiles()
     tbt_worst_ms: Percentiles = Percentiles()
@@ -157,6 +159,8 @@ class TenantLoad(_Wire, frozen=True, kw_only=True):
     target_ratio: float | None = None
     requests_per_s: float = 0.0
     goodput_per_s: float = 0.0
+    good_by_steps_per_s: float | None = None
+    good_forgiven_per_s: float | None = None
     output_tokens_per_s: float = 0.0
     refused_per_s: float = 0.0
     ttft_ms: Percentiles = Percentiles()

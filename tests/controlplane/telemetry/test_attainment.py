@@ -102,6 +102,28 @@ def test_only_what_finished_with_both_targets_met_is_goodput() -> None:
     assert rates.goodput_per_s == pytest.approx(2 / 60, abs=1e-4)
 
 
+@pytest.mark.parametrize(
+    ("made", "seen", "goods"),
+    [
+        ({}, None, (1, 1, 1)),
+        ({}, Delivered(ttft_s=0.1, gaps_missed=0), (1, 1, 1)),
+        ({}, Delivered(ttft_s=0.1, gaps_missed=1), (0, 1, 1)),
+        ({}, Delivered(ttft_s=0.1, gaps_missed=2), (0, 1, 0)),
+        ({}, Delivered(ttft_s=9.0, gaps_missed=0), (0, 1, 0)),
+        (SLOW | {"tbt_gaps_met": 9}, None, (0, 0, 1)),
+        (SLOW | {"tbt_gaps_met": 8}, None, (0, 0, 0)),
+        (LATE, None, (0, 0, 0)),
+        ({"outcome": "aborted"}, None, (0, 0, 0)),
+    ],
+)
+def test_good_answers_are_told_by_client_by_steps_and_with_one_late_gap_forgiven(made, seen, goods) -> None:
+    attainment = Attainment()
+    attainment.on_request(judge(request_record(**made), seen), START_S)
+    rates = attainment.rates(START_S)
+    told = (rates.goodput_per_s, rates.good_by_steps_per_s, rates.good_forgiven_per_s)
+    assert tuple(round(60 * each) for each in told) == goods
+
+
 def test_burn_is_one_when_the_budget_is_just_used_up() -> None:
     ttft, *_ = counted(LATE, *[{}] * 99).violations(START_S, FIVE_MINUTES_S)
     assert ttft.burn(0.99) == pytest.approx(1.0)

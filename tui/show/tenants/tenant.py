@@ -97,9 +97,17 @@ def _load(load: TenantLoad) -> Line:
     return line(
         ("now     ", Role.DIM),
         f"{load.in_flight} in flight, {formats.rate(load.requests_per_s)} requests/s, "
-        f"{formats.rate(load.goodput_per_s)} good, hour's error budget: ",
+        f"{formats.rate(load.goodput_per_s)} good{_other_goods(load)}, hour's error budget: ",
         (budget_text(left) + (" left" if left is not None and left > 0 else ""), budget_role(left)),
     )
+
+
+def _other_goods(load: TenantLoad) -> str:
+    """By the engine's steps, and with a late gap forgiven, where a daemon tells them."""
+    if load.good_by_steps_per_s is None or load.good_forgiven_per_s is None:
+        return ""
+    by_steps, forgiven = formats.rate(load.good_by_steps_per_s), formats.rate(load.good_forgiven_per_s)
+    return f" ({by_steps} by steps, {forgiven} but for one late gap)"
 
 
 def _latency(load: TenantLoad) -> Line:
