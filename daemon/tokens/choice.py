@@ -212,8 +212,8 @@ class Choice:
     # The front end's events ----------------------------------------------------------------------------
 
     def close(self) -> None:
-        """The front end has ended: what still waits for its place has none."""
-        if self._early and self.uses_tokens:
+        """The front end has ended: if it said any text, what still waits for its place has none."""
+        if self._early and self._front_end and self.uses_tokens:
             self._distrust()
 
     def hear(self, said: Said, event: bytes) -> None:

@@ -14,8 +14,9 @@ from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
 from pdmuxd.daemon.gateway.exchange import Exchange
 from pdmuxd.daemon.gateway.requests import TOKENS_PARAM
 from pdmuxd.daemon.tokens.counts import FallbackCause
+from pdmuxd.daemon.tokens.forms import Shape
 from pdmuxd.daemon.tokens.merge import MergedStream
-from pdmuxd.daemon.tokens.plain import PLAIN
+from pdmuxd.daemon.tokens.plain import PLAIN, Direct
 from pdmuxd.daemon.tokens.receiver import TokenReceiver, open_receiver
 from pdmuxd.engine.link.token_frames import Begun, Path, TokenSender, TokenStep, Vocabulary
 
@@ -332,3 +333,34 @@ async def test_chat_goes_another_way_when_the_front_end_changes_its_text(path):
 
 async def test_there_is_no_receiver_when_its_socket_cannot_be_made(tmp_path):
     assert open_receiver(tmp_path / "missing" / "tokens", max_unsent_bytes=1) is None
+
+
+@pytest.mark.parametrize(
+    ("changes", "taken"),
+    [
+        ({}, {"plain", "chat", "several", "counted", "tools", "messages"}),
+        ({"plain_chat": False}, {"plain", "several", "counted"}),
+        ({"has_tool_parser": True}, {"plain", "chat", "several", "counted", "messages"}),
+        (
+            {"plain_responses": True, "plain_generate": True},
+            {"plain", "chat", "several", "counted", "tools", "messages", "responses", "generate"},
+        ),
+        ({"protocol": 1, "plain_responses": True, "plain_generate": True}, {"plain", "chat"}),
+    ],
+    ids=["parts", "a reasoning parser", "a parser of calls", "all", "an older engine"],
+)
+async def test_an_engine_says_which_answers_its_tokens_are(path, changes, taken):
+    asked = {
+        "plain": PLAIN,
+        "chat": Direct(is_chat=True),
+        "several": Direct(is_several=True),
+        "counted": Direct(is_counted=True),
+        "tools": Direct(is_chat=True, has_tools=True),
+        "messages": Direct(Shape.MESSAGES, is_chat=True),
+        "responses": Direct(Shape.RESPONSES, is_chat=True),
+        "generate": Direct(Shape.GENERATE),
+    }
+    async with receiving(path, **changes) as (receiver, scheduler):
+        assert not any(map(receiver.takes, asked.values()))
+        await make_ready(scheduler)
+        assert {name for name, each in asked.items() if receiver.takes(each)} == taken
