@@ -231,6 +231,7 @@ def _served(
             batch.append(index)
         del waiting[: len(batch)]
         taken_s = device.prefill_s(free_s, tokens, reused, decoding)
+        step_s = device.step_s  # who comes meanwhile is decided about when the step in flight ends
         going_s, free_s = free_s, free_s + taken_s
         busy_s += taken_s
         due_s = min((deadlines_s[each] for each in batch if deadlines_s[each] >= free_s), default=math.inf)
@@ -240,7 +241,7 @@ def _served(
                 continue
             one = requests[index]
             own_s = device.prefill_s(came_s, one.new_tokens, one.reused_tokens, decoding)
-            done_s, later_s = max(came_s, going_s) + own_s, free_s + own_s
+            done_s, later_s = max(came_s + step_s, going_s) + own_s, free_s + own_s
             # It goes ahead if that saves its deadline, and the batch has the time to spare.
             if done_s <= deadlines_s[index] < later_s <= due_s:
                 going_s, free_s = done_s, later_s
@@ -355,6 +356,8 @@ class _Device:
         self._targets = targets
         self._questions = questions
         self._strictest = [self._strictest_of(one.tenants) for one in recent.moments]
+        self.step_s = 0.0
+        """How long a step is beside the prefill that was asked about last; 0 while nobody decodes."""
         self._prompts = _by_time([one.new_tokens for one in recent.requests])
         self._context_tokens = int(nearest_rank((one.context_tokens for one in recent.moments), P50) or 1)
 
@@ -371,7 +374,7 @@ class _Device:
         shape = PrefillShape.of([(new_tokens, reused_tokens)])
         alone_s = policy.context.latency.prefill_s(shape, policy.table.rules.total_sms)
         decode_bs, tenants, last_s = decoding.at(at_s)
-        strictest_s = self._strictest_of(tenants)
+        strictest_s, self.step_s = self._strictest_of(tenants), 0.0
         if strictest_s is None:
             return alone_s
         index = bisect_right(self._instants, at_s) - 1
@@ -386,7 +389,10 @@ class _Device:
             source="recent",
         )
         decision = self._questions.decide(strictest_s, load)
-        beside_s = duration_s(decision, load, policy) * new_tokens / tokens
+        beside_s, self.step_s = (
+            duration_s(decision, load, policy) * new_tokens / tokens,
+            worst_gap_s(decision),
+        )
         until_s = last_s - at_s
         return beside_s if beside_s <= until_s else until_s + (1.0 - until_s / beside_s) * alone_s
 
