@@ -66,7 +66,7 @@ def overview_routes(
     ) -> Response:
         shown = Shown.of(at, window, time.time())
         drawn, now = await pictures.of(shown), live.now() if shown.is_live else None
-        past = [] if now else await _past(history, shown)
+        past = [] if now else (await past_tenants(history, shown))[:ROWS]
         past_alarms = [] if now else await _past_alarms(history, alarms, shown)
         if csv:
             return csv_of(_tables(now, past, past_alarms, drawn), csv, file="overview")
@@ -159,8 +159,8 @@ def _tables(
     )
 
 
-async def _past(history: History, shown: Shown) -> Sequence[PastTenant]:
-    """The tenants of a stretch of time that is over, worst first."""
+async def past_tenants(history: History, shown: Shown) -> Sequence[PastTenant]:
+    """Who asked for anything in a stretch of time that is over, worst first. Raises: StoreError."""
     start_s = shown.period.start_s
     # Of what is so old that its minutes are dropped, whole hours are known.
     edge_s = MINUTE_S if start_s >= history.kept_since_s(MINUTE_S, shown.now_s) else HOUR_S
@@ -174,8 +174,7 @@ async def _past(history: History, shown: Shown) -> Sequence[PastTenant]:
         )
         for name, row in counts.items()
     ]
-    worst = sorted(found, key=lambda one: (1.0 if one.met_ratio is None else one.met_ratio, one.tenant))
-    return worst[:ROWS]
+    return sorted(found, key=lambda one: (1.0 if one.met_ratio is None else one.met_ratio, one.tenant))
 
 
 async def _past_alarms(history: History, alarms: AlarmStore, shown: Shown) -> Sequence[PastAlarm]:

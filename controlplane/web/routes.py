@@ -76,7 +76,7 @@ def add_pages(
     alarms, pictures = AlarmStore(control_plane.store), Pictures(history)
     for routes in (
         overview_routes(telemetry, history, alarms, pictures),
-        tenant_list_routes(telemetry),
+        tenant_list_routes(telemetry, history),
         tenant_routes(control_plane, telemetry, history, limit_use),
         target_routes(control_plane, previews),
         request_routes(control_plane, telemetry, history),

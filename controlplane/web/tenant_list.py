@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import csv
 import io
+import time
 from bisect import bisect_right
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import astuple, dataclass, fields
@@ -16,6 +17,7 @@ from starlette.responses import Response, StreamingResponse
 from pdmuxd.controlplane.api.attainment import READ_AT_ONCE
 from pdmuxd.controlplane.api.usage import CSV, csv_cell
 from pdmuxd.controlplane.events.messages import TenantLoad
+from pdmuxd.controlplane.history.history import History
 from pdmuxd.controlplane.milliseconds import to_ms
 from pdmuxd.controlplane.telemetry.attainment import Attainment
 from pdmuxd.controlplane.telemetry.frames import tenant_load
@@ -25,11 +27,15 @@ from pdmuxd.controlplane.tenants.names import TenantNames
 from pdmuxd.controlplane.tenants.records import TenantRecord
 from pdmuxd.controlplane.tenants.tenant_fields import NAME_MAX
 from pdmuxd.controlplane.web.live import row_of
-from pdmuxd.controlplane.web.pages import page, page_router
+from pdmuxd.controlplane.web.overview import PastTenant, past_tenants
+from pdmuxd.controlplane.web.pages import page, page_router, sheet
 from pdmuxd.controlplane.web.rendering import HEADERS
+from pdmuxd.controlplane.web.tables import Column, CsvName, Link, Table, count, share
+from pdmuxd.controlplane.web.times import At, MaybeWindow, Shown
 from pdmuxd.tui.show.words import met_ratio
 
 PAGE = 50
+MOST_PAST = 500
 
 Part = Annotated[str, Query(max_length=NAME_MAX, description="A part of the name.")]
 After = Annotated[str, Query(max_length=NAME_MAX, description="Go on behind this name.")]
@@ -57,7 +63,7 @@ class Line:
     budget_left_ratio: float | None
 
 
-def tenant_list_routes(telemetry: Telemetry) -> APIRouter:
+def tenant_list_routes(telemetry: Telemetry, history: History) -> APIRouter:
     """`/ui/tenants` and the same as CSV."""
     router, names_of = page_router(), TenantNames()
 
@@ -66,7 +72,17 @@ def tenant_list_routes(telemetry: Telemetry) -> APIRouter:
         return [name for name in names if part.lower() in name] if part else names
 
     @router.get("/tenants")
-    async def list_tenants(request: Request, q: Part = "", after: After = "") -> Response:
+    async def list_tenants(
+        request: Request,
+        q: Part = "",
+        after: After = "",
+        at: At = None,
+        window: MaybeWindow = None,
+        csv: CsvName = "",
+    ) -> Response:
+        asked = Shown.asked(at, window, time.time(), {"q": q}, newest="now")
+        if not asked.is_all:
+            return await show_past(request, asked, q, csv)
         found = matching(q)
         behind = bisect_right(found, after)
         shown = [telemetry.directory.tenants[name] for name in found[behind : behind + PAGE]]
@@ -77,11 +93,25 @@ def tenant_list_routes(telemetry: Telemetry) -> APIRouter:
             request,
             "tenants.html",
             title="Tenants",
+            shown=asked,
             rows=rows,
             total=len(found),
             q=q,
             after=after,
             next_after=shown[-1].name if len(found) > behind + PAGE else None,
+        )
+
+    async def show_past(request: Request, shown: Shown, q: str, csv: str) -> Response:
+        found = [one for one in await past_tenants(history, shown) if q.lower() in one.tenant]
+        return await asyncio.to_thread(
+            sheet,
+            request,
+            csv,
+            title="Tenants",
+            heading="Tenants, as they were",
+            lines=("Targets are told of now alone: each tenant's page has their history.",),
+            shown=shown,
+            tables=(_past(found, shown),),
         )
 
     @router.get("/tenants.csv")
@@ -91,6 +121,26 @@ def tenant_list_routes(telemetry: Telemetry) -> APIRouter:
         return StreamingResponse(_csv(telemetry, found), media_type=CSV, headers=headers)
 
     return router
+
+
+def _past(found: Sequence[PastTenant], shown: Shown) -> Table:
+    query = shown.query(q=None)
+    return Table(
+        name="tenants",
+        title="Tenants that asked for anything",
+        note=f"worst first, at most {MOST_PAST}",
+        columns=(
+            Column("tenant", "Tenant"),
+            share("met_ratio", "In time"),
+            count("requests", "Requests"),
+            count("refused", "Refused"),
+        ),
+        rows=[
+            (Link(one.tenant, f"/ui/tenants/{one.tenant}{query}"), one.met_ratio, one.requests, one.refused)
+            for one in found[:MOST_PAST]
+        ],
+        empty="Nobody asked for anything in this time.",
+    )
 
 
 async def loads(telemetry: Telemetry, tenants: Sequence[TenantRecord]) -> list[TenantLoad]:

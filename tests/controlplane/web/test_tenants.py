@@ -5,12 +5,17 @@ from __future__ import annotations
 import csv
 import io
 import re
+import time
+from datetime import UTC, datetime
 
 import pytest
 from browsers import Browser
 from stores import SLO_BODY, AdminCalls
 from telemetry_feeds import loaded_telemetry
 
+from pdmuxd.controlplane.history.columns import Column, empty
+from pdmuxd.controlplane.history.recorder import Batch, Series
+from pdmuxd.controlplane.history.writing import HistoryWriter
 from pdmuxd.controlplane.services.control_plane import ControlPlane
 from pdmuxd.controlplane.telemetry.telemetry import Telemetry
 from pdmuxd.controlplane.web.tenant_list import PAGE
@@ -52,6 +57,29 @@ async def test_tenants_are_listed_in_pages_found_by_name_and_sent_as_csv(
     assert [row["tenant"] for row in rows] == list(NAMES)
     assert rows[0]["verdict"] == "met"
     assert rows[2]["verdict"] == "no_traffic"
+
+
+async def test_tenants_of_a_time_that_is_over_are_listed_with_what_they_got(
+    browser: Browser, control_plane: ControlPlane
+) -> None:
+    minute = int(time.time() // 3600 * 3600) - 7200
+    rows = {}
+    for name, missed in (("chat", 3), ("search", 0)):
+        row = empty()
+        row[Column.ENDED] = row[Column.TTFT_JUDGED] = 10
+        row[Column.TTFT_MISSED] = missed
+        rows[
+            Series(tenant=name, since_ms=control_plane.directory.tenants[name].since_ms, model="m"), minute
+        ] = row
+    HistoryWriter(control_plane.store).write(Batch(counts=rows))
+    at = datetime.fromtimestamp(minute + 600, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    page = (await browser.get(f"/ui/tenants?at={at}&window=30m")).text
+    assert re.findall(r'href="/ui/tenants/([a-z]+)[^"]*"', page) == ["chat", "search"]
+    assert "as they were" in page
+    sent = (await browser.get(f"/ui/tenants?at={at}&q=sea&csv=tenants")).text
+    assert sent.splitlines() == ["tenant,met_ratio,requests,refused", "search,1.0,10,0"]
+    before = (await browser.get("/ui/tenants?at=2026-01-31T12:00:00Z")).text
+    assert "Nobody asked for anything in this time." in before
 
 
 async def test_a_tenants_page_says_what_rest_says(
