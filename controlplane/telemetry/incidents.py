@@ -166,6 +166,7 @@ class Incidents:
 
     def drop(self, tenant: str, now_s: float) -> IncidentEvent | None:
         """The tenant is gone; returns the incident that is over with it."""
+        self.work.drop(tenant)
         found = self._tenants.pop(tenant, None)
         if found is None or found.incident is None or found.incident.over_s is not None:
             return None

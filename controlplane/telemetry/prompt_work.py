@@ -55,6 +55,16 @@ class PromptWork:
         window.add(0, tokens, now_s)
         window.add(1, 1, now_s)
 
+    def drop(self, tenant: str) -> None:
+        """The tenant is gone: nobody waits behind it any more."""
+        self._tenants.pop(tenant, None)
+        if (
+            self._answered is not None
+            and self._answered[1] is not None
+            and self._answered[1].tenant == tenant
+        ):
+            self._answered = None
+
     def ahead(self, waiting: Mapping[str, OpenCounts], now_s: float) -> Ahead | None:
         """Who fills the queue; None if nobody's prompts are a good part of it, or none are known.
 

@@ -356,7 +356,11 @@ def test_the_queue_is_looked_through_once_a_second_however_many_incidents_ask(
     assert found is not None
     assert found.tenant == "chat"
     assert work.ahead({}, now_s + 1.5) == found
-    assert asked == [now_s, now_s + 1.0]
+    work.drop("chat")
+    after = work.ahead(waiting, now_s + 1.6)
+    assert after is not None
+    assert after.tenant == "docs", "nobody waits behind a tenant that is gone"
+    assert asked == [now_s, now_s + 1.0, now_s + 1.6]
 
 
 def test_causes_are_those_that_the_open_incidents_tell() -> None:
