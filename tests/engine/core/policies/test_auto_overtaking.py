@@ -100,7 +100,7 @@ def test_what_is_set_aside_keeps_a_part_of_the_memory() -> None:
     assert not nested(5.0, 20.0, limits=EngineLimits(max_whole_tokens=3599)).preempt
 
 
-@pytest.mark.parametrize(("deadline_s", "admits"), [(1.0, ("r1",)), (9.0, ())])
+@pytest.mark.parametrize(("deadline_s", "admits"), [(1.0, ("r1",)), (10.5, ())])
 def test_the_urgent_go_before_the_one_set_aside_when_what_overtook_it_is_done(
     deadline_s: float, admits: tuple[str, ...]
 ) -> None:
