@@ -186,12 +186,12 @@ class Choice:
         text, encoded, utf8 = piece
         self._sent += len(text)
         self._checksum = crc32(utf8, self._checksum)
+        tail = form.tail
         if form.slots:
-            number = self._numbers.next() if self._numbers.used else 0
-            return self.put_made(b"%b%b%b" % (form.head, encoded, form.tail_of(count, number)))
-        return self.put_made(b"%b%b%b" % (form.head, encoded, form.tail))
+            tail = form.tail_of(count, self._numbers.next() if self._numbers.used else 0)
+        return self._put_made(b"%b%b%b" % (form.head, encoded, tail))
 
-    def put_made(self, event: bytes) -> bool:
+    def _put_made(self, event: bytes) -> bool:
         """An event that was made of tokens."""
         self.from_tokens += 1
         outbox = self.outbox
@@ -361,4 +361,4 @@ class GrowingChoice(Choice):
             return False
         self._told = self._count
         said = b'%b{"text":"%b","output_ids":[%b%b%d%b'
-        return self.put_made(said % (DATA, self._so_far, self._ids, form.head, self._count, form.tail))
+        return self._put_made(said % (DATA, self._so_far, self._ids, form.head, self._count, form.tail))
