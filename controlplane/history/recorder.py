@@ -135,9 +135,16 @@ class Recorder:
 
         Of one that is gone, or was made anew, the seconds are forgotten.
         """
-        self._finish_closing()
+        # An edit leaves a tenant the same one: with a thousand of them the rest would take milliseconds.
+        others = [
+            (name, tenant)
+            for name, _, tenant in changed
+            if self._since_ms.get(name) != (None if tenant is None else tenant.since_ms)
+        ]
+        if others:
+            self._finish_closing()
         gone: dict[str, int] = {}
-        for name, _, tenant in changed:
+        for name, tenant in others:
             since_ms = self._since_ms.pop(name, None)
             if tenant is not None:
                 self._since_ms[name] = tenant.since_ms
