@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterable
 from datetime import datetime
 from typing import Annotated
 
-from fastapi import APIRouter, Query
+from fastapi import APIRouter, Query, Response
 from pydantic import BaseModel, Field
 
+from pdmuxd.controlplane.api.long_lists import long_list
 from pdmuxd.controlplane.api.problems import documented
 from pdmuxd.controlplane.api.routing import admin_router
 from pdmuxd.controlplane.events.messages import instant
@@ -109,19 +111,20 @@ def effect_routes(telemetry: Telemetry) -> APIRouter:
     router = admin_router(tags=["history"])
 
     # Asynchronous: the windows may only be read by the loop that writes them.
-    @router.get("/effects", responses=documented(404))
+    @router.get("/effects", responses=documented(404), response_model=EffectsOut)
     async def list_effects(
         tenant: Annotated[
             str | None, Query(description="Only changes of this tenant, and of what concerns all.")
         ] = None,
         limit: Annotated[int, Query(ge=1, le=KEPT)] = KEPT,
-    ) -> EffectsOut:
+    ) -> Response:
         """Show what the latest changes of targets, policy and profile did: the minute before, and since."""
         if tenant is not None and tenant not in telemetry.directory.tenants:
             raise NotFoundError(f"there is no tenant {tenant[:64]!r}")
         told = await telemetry.effects.told()
         found = [one for one in told if tenant is None or one.tenant in (None, tenant)]
-        return EffectsOut(least_ms=to_ms(LEAST_S), most_ms=to_ms(MOST_S), effects=effects_of(found[:limit]))
+        answer = EffectsOut(least_ms=to_ms(LEAST_S), most_ms=to_ms(MOST_S), effects=[])
+        return await asyncio.to_thread(lambda: long_list(answer, "effects", effects_of(found[:limit])))
 
     return router
 

@@ -21,6 +21,8 @@ from pdmuxd.controlplane.telemetry.telemetry import Telemetry
 from pdmuxd.engine.core.errors import NotFoundError
 
 State = Literal["open", "over"]
+MADE_AT_ONCE = 20
+"""In one turn of the event loop."""
 
 
 class IncidentsOut(BaseModel):
@@ -95,15 +97,14 @@ async def listed(
     """Those that are open as they are now, then what is kept. Raises: StoreError."""
     if any("\0" in text for text in (tenant, cause) if text is not None):
         return []  # which a server such as PostgreSQL would refuse to look for
-    now = []
+    now: list[IncidentEvent] = []
     if before is None and state != "over":
-        now = [
-            one
-            for one in telemetry.incidents.open(
-                telemetry.clock(), most=limit if end is None else None, tenant=tenant, cause=cause
-            )
-            if end is None or one.began_at < end
-        ]
+        most = limit if end is None else None
+        for one in telemetry.incidents.each_open(telemetry.clock(), most=most, tenant=tenant, cause=cause):
+            if end is None or one.began_at < end:
+                now.append(one)
+            if len(now) % MADE_AT_ONCE == 0:
+                await asyncio.sleep(0)
     ask = partial(
         store.list,
         tenant=tenant,
