@@ -177,10 +177,10 @@ async def test_a_capped_tenant_is_free_when_another_that_may_is_as_strict(
     control_plane: ControlPlane, known: Telemetry, looks: Looks
 ) -> None:
     await looks.look(BEGINS_AFTER)
-    control_plane.create_tenant("code", slo(0.013))
+    control_plane.create_tenant("code", slo(0.011))
     known.on_directory(control_plane.directory)
     serve_code(known)
     await looks.look(ENDS_AFTER)
     assert looks.keeper.floors_s() == {}
-    (cost,) = looks.keeper.costs()
-    assert (cost.tenant, cost.others_tbt_s, cost.prefill_ratio) == ("chat", 0.013, 0.0)
+    costs = {cost.tenant: (cost.others_tbt_s, cost.prefill_ratio) for cost in looks.keeper.costs()}
+    assert costs["chat"] == (0.011, 0.0)
