@@ -93,8 +93,9 @@ def test_alarms_of_another_node_that_is_there_stay(
 
 
 def test_where_one_daemon_uses_the_database_all_that_was_left_is_ended(
-    nodes: tuple[ControlPlane, ControlPlane],
+    nodes: tuple[ControlPlane, ControlPlane], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(Store, "is_shared", False)
     before, now = nodes
     tell(before, NOW)
     assert AlarmStore(now.store).end_left(NOW) == 1
