@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from enum import StrEnum
 from zlib import crc32
 
@@ -50,6 +51,18 @@ class Numbers:
         return numbered(event, self.next())
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Surroundings:
+    """What the choices of one answer share."""
+
+    max_unsent_bytes: int
+    on_mismatch: Callable[[Mismatch], None]
+    on_unread: Callable[[], None]
+    numbers: Numbers
+    is_counted: bool
+    """Whether each event says how many tokens there are, but the one that says who speaks."""
+
+
 class Choice:
     """`outbox` has what is for the client."""
 
@@ -59,23 +72,13 @@ class Choice:
         *("_text", "_first_text", "_heard_first", "_early", "early_characters", "uses_tokens", "from_tokens"),
     )
 
-    def __init__(
-        self,
-        outbox: Outbox,
-        *,
-        max_unsent_bytes: int,
-        on_mismatch: Callable[[Mismatch], None],
-        on_unread: Callable[[], None],
-        numbers: Numbers,
-        is_counted: bool,
-    ) -> None:
-        """With `is_counted` each event says how many tokens there are, but the one that says who speaks."""
+    def __init__(self, outbox: Outbox, surroundings: Surroundings) -> None:
         self.outbox = outbox
-        self._max_unsent_bytes = max_unsent_bytes
-        self._on_mismatch = on_mismatch
-        self._on_unread = on_unread
-        self._numbers = numbers
-        self._role_has_form = not is_counted
+        self._max_unsent_bytes = surroundings.max_unsent_bytes
+        self._on_mismatch = surroundings.on_mismatch
+        self._on_unread = surroundings.on_unread
+        self._numbers = surroundings.numbers
+        self._role_has_form = not surroundings.is_counted
         # Positions in the choice's text, in characters.
         self._sent = self._front_end = self._tokens = 0
         self._count = 0
@@ -274,24 +277,8 @@ class GrowingChoice(Choice):
 
     __slots__ = ("_ids", "_so_far", "_told")
 
-    def __init__(
-        self,
-        outbox: Outbox,
-        *,
-        max_unsent_bytes: int,
-        on_mismatch: Callable[[Mismatch], None],
-        on_unread: Callable[[], None],
-        numbers: Numbers,
-        is_counted: bool,
-    ) -> None:
-        super().__init__(
-            outbox,
-            max_unsent_bytes=max_unsent_bytes,
-            on_mismatch=on_mismatch,
-            on_unread=on_unread,
-            numbers=numbers,
-            is_counted=is_counted,
-        )
+    def __init__(self, outbox: Outbox, surroundings: Surroundings) -> None:
+        super().__init__(outbox, surroundings)
         self._so_far = bytearray()
         """The text so far, in JSON without its quotes."""
         self._ids = bytearray()

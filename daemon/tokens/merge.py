@@ -11,7 +11,7 @@ from collections.abc import Callable
 from functools import partial
 
 from pdmuxd.daemon.tokens import forms
-from pdmuxd.daemon.tokens.choice import Choice, GrowingChoice, Mismatch, Numbers
+from pdmuxd.daemon.tokens.choice import Choice, GrowingChoice, Mismatch, Numbers, Surroundings
 from pdmuxd.daemon.tokens.forms import NotUnderstoodError, Shape
 from pdmuxd.daemon.tokens.outbox import Outbox, deliver
 from pdmuxd.daemon.tokens.plain import PLAIN, Direct
@@ -50,15 +50,15 @@ class MergedStream:
         self.is_single = not asked.is_several
         self.outbox = Outbox()
         self._numbers = Numbers(used=self._shape is Shape.RESPONSES)
-        self._make: Callable[[], Choice] = partial(
-            GrowingChoice if self._shape is Shape.GENERATE else Choice,
-            self.outbox,
+        surroundings = Surroundings(
             max_unsent_bytes=max_unsent_bytes,
             on_mismatch=on_mismatch,
             on_unread=on_unread,
             numbers=self._numbers,
             is_counted=asked.is_counted,
         )
+        of_shape = GrowingChoice if self._shape is Shape.GENERATE else Choice
+        self._make = partial(of_shape, self.outbox, surroundings)
         self._choices: dict[str, Choice] = {}
         """By the engine's own ids; of a single one by the empty text."""
         self._cut = b""
