@@ -10,7 +10,7 @@ gaps, those that are missed are fewer, or those in time, by the factor of the tw
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from pdmuxd.controlplane.outlook.queue_forecast import P99, Forecast, Recent, TenantForecast, forecast
@@ -104,7 +104,7 @@ def corrected(
 def _corrected(
     made: TenantForecast, as_is: TenantForecast, slo: Slo, got: Got, waited: list[tuple[float, int]]
 ) -> TenantForecast:
-    used = by_rank(_used(got, slo, waited), made, as_is)
+    used = by_rank(used_of(got.firsts, waited, slo), made, as_is)
 
     def gaps(longer: float) -> float | None:
         seen = got.gap_share(slo.tbt_s / longer)
@@ -124,9 +124,12 @@ def _corrected(
     )
 
 
-def _used(got: Got, slo: Slo, waited: list[tuple[float, int]]) -> list[float]:
-    """Times to first token by their targets, sorted; who still waits counts once it is late."""
-    used = [first_s / slo.ttft_target_s(tokens) for first_s, tokens in got.firsts]
+def used_of(
+    firsts: Iterable[tuple[float, int]], waited: Iterable[tuple[float, int]], slo: Slo
+) -> list[float]:
+    """Times to first token by their targets, sorted, of seconds and new tokens; who still waits counts once
+    it is late."""
+    used = [first_s / slo.ttft_target_s(tokens) for first_s, tokens in firsts]
     waits = (waited_s / slo.ttft_target_s(tokens) for waited_s, tokens in waited)
     return sorted((*used, *(each for each in waits if each > 1.0)))
 

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
-from pdmuxd.controlplane.outlook.corrected import by_rank, in_time, waiting_requests
+from pdmuxd.controlplane.outlook.corrected import by_rank, in_time, used_of, waiting_requests
 from pdmuxd.controlplane.outlook.queue_forecast import Recent, TenantForecast, forecast
 from pdmuxd.controlplane.outlook.what_if import Predictors, questions
 from pdmuxd.controlplane.telemetry.incidents import OVER_WINDOW_S, Limiting, Predicted
-from pdmuxd.controlplane.telemetry.recent import EndedRequest
 from pdmuxd.controlplane.telemetry.telemetry import Telemetry
 from pdmuxd.engine.core.errors import EngineError
-from pdmuxd.engine.core.slo import Slo
 
 ENOUGH = 10
 """Requests of the tenant since the incident began: of fewer one is more than ten points."""
@@ -42,7 +38,9 @@ def predicted(of: Limiting, telemetry: Telemetry, predictors: Predictors) -> Pre
     if not any(one.tenant == of.behind for one in requests):
         return Predicted(of=of, why_not=f"{of.behind} has sent nothing since it began")
     held = {name: known[name].slo for name in {one.tenant for one in requests}}
-    measured = _used(own, held[of.tenant], now_s)
+    firsts = [(one.ttft_s, one.new_tokens) for one in own if one.ttft_s is not None]
+    waited = [(now_s - one.arrived_s, one.new_tokens) for one in own if one.ttft_s is None]
+    measured = used_of(firsts, waited, held[of.tenant])
     if not measured:
         return Predicted(of=of, why_not=f"none of {of.tenant}'s requests can be judged yet")
     recent = Recent.of(requests, telemetry.recent.samples(now_s))
@@ -83,15 +81,3 @@ def predicted(of: Limiting, telemetry: Telemetry, predictors: Predictors) -> Pre
     low, high = (f"{each:.1%}" for each in after)
     foreseen = low if low == high else f"between {low} and {high}"
     return Predicted(of=of, concurrency=best, text=f"{of.tenant}: {kept:.1%} to {foreseen} of TTFT in time")
-
-
-def _used(own: Sequence[EndedRequest], slo: Slo, now_s: float) -> list[float]:
-    """Times to first token by their targets, sorted, as the engine made them; of those that have none yet,
-    who is late counts as late as it is."""
-    used = []
-    for one in own:
-        target_s = slo.ttft_target_s(one.new_tokens)
-        waited_s = one.ttft_s if one.ttft_s is not None else now_s - one.arrived_s
-        if one.ttft_s is not None or waited_s > target_s:
-            used.append(waited_s / target_s)
-    return sorted(used)

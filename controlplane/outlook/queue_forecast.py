@@ -322,6 +322,10 @@ class _Decoding:
     def __init__(self, requests: Sequence[EndedRequest]) -> None:
         self._requests = requests
         self._ends: list[tuple[float, str]] = []
+        self._last_s = 0.0
+        """When the last of all ends that have begun."""
+        self._of: Counter[str] = Counter()
+        """Those that decode, by tenant."""
         self._usual_s = (
             nearest_rank((_decode_s(one) for one in requests if one.ttft_s is not None), P50) or 0.0
         )
@@ -331,13 +335,17 @@ class _Decoding:
         one = self._requests[index]
         decode_s = self._usual_s if one.ttft_s is None else _decode_s(one)
         heapq.heappush(self._ends, (now_s + decode_s, one.tenant))
+        self._last_s = max(self._last_s, now_s + decode_s)
+        self._of[one.tenant] += 1
 
     def at(self, now_s: float) -> tuple[int, frozenset[str], float]:
         """How many decode then, whose they are, and when the last of them ends."""
         while self._ends and self._ends[0][0] <= now_s:
-            heapq.heappop(self._ends)
-        last_s = max((end_s for end_s, _ in self._ends), default=now_s)
-        return len(self._ends), frozenset(name for _, name in self._ends), last_s
+            _, name = heapq.heappop(self._ends)
+            self._of[name] -= 1
+            if not self._of[name]:
+                del self._of[name]
+        return len(self._ends), frozenset(self._of), max(self._last_s, now_s)
 
 
 class _Device:
