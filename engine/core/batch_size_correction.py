@@ -18,7 +18,8 @@ WEIGHT = 0.05
 """Of the newest step: about the last 20 of its size count. The first ones count for more, as in a mean."""
 LOWEST, HIGHEST = 0.7, 1.5
 FORGET_S = 5.0
-"""Seconds of steps after which half of what a size took is forgotten where sizes are compared."""
+"""Seconds of steps after which half of what a size took is forgotten where sizes are compared, and of how far
+fused steps scatter while none is run."""
 
 
 @dataclass(frozen=True, slots=True)

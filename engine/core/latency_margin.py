@@ -20,6 +20,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+from pdmuxd.engine.core.batch_size_correction import FORGET_S
 from pdmuxd.engine.core.slo import DEFAULT_SLO
 
 LATE_SHARE = 0.2
@@ -39,9 +40,6 @@ LEAST_DEVIATION = 0.003
 
 PRIOR_DEVIATION, PRIOR_FACTOR = 0.05, 3.0
 """Before any step was seen."""
-FORGET_S = 5.0
-"""Seconds of other steps after which half of what scatter was more is forgotten, as with what sizes took
-(`batch_size_correction.py`)."""
 
 STALL_STEPS = 2000
 """So many steps after the last stall, about a minute, none is expected any more: rarer ones delay too few
@@ -135,8 +133,9 @@ class LatencyMargin:
     def without_a_step(self, *, instead_s: float = 0.0) -> LatencyMargin:
         """After a step that was not fused: the floor is forgotten, or no fused step would ever be tried.
 
-        So is scatter beyond what is assumed at first, for the seconds of steps that ran `instead_s` of fused
-        ones: what was learned while a host was slow would else keep fused steps from being tried for good.
+        So is scatter beyond what is assumed at first, with the half-life of what sizes took, for the seconds
+        of steps that ran `instead_s` of fused ones: what was learned while a host was slow would else keep
+        fused steps from being tried for good.
         """
         more, longer = self.deviation - PRIOR_DEVIATION, self.factor - PRIOR_FACTOR
         is_wide = instead_s > 0.0 and (more > 0.0 or longer > 0.0)

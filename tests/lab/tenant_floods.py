@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import argparse
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -71,8 +71,18 @@ def run(
     arrivals: Sequence[EmulatedRequest],
     targets: Mapping[str, Target],
     profile: Profile | None = None,
+    on_next: Callable[[EmulatedRequest], None] = lambda _: None,
 ) -> tuple[Outcomes, NDArray[np.bool_]]:
-    """What became of the requests, and which were good: the first token and p99 of their gaps in time."""
+    """What became of the requests, and which were good: the first token and p99 of their gaps in time.
+
+    `on_next` is called with each before time goes on to its arrival.
+    """
+
+    def coming() -> Iterator[EmulatedRequest]:
+        for request in arrivals:
+            on_next(request)
+            yield request
+
     for index, request in enumerate(arrivals):
         request.request_id = str(index)  # as Collector wants it
     collector = Collector(arrivals, DEFAULT_SLO.tbt_s)
@@ -81,7 +91,7 @@ def run(
     )
     engine.apply_settings(version=1, policy=policy, slos=targets)
     collector.attach(engine.token_times)
-    drive(engine, arrivals, sample_every_s=1.0, on_sample=lambda now_s: None)
+    drive(engine, coming(), sample_every_s=1.0, on_sample=lambda now_s: None)
     outcomes = collector.outcomes()
     new_tokens = np.maximum(outcomes.input_tokens - outcomes.reused_tokens, 1)
     slos = [targets[request.tenant].slo for request in arrivals]

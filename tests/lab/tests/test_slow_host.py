@@ -13,19 +13,16 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 import pytest
+from late_behind import drawn
 from served import SERVED_H100, device
+from tenant_floods import TARGET, run
 
-from pdmuxd.daemon.replay.collect import Collector
-from pdmuxd.engine.core.slo import DEFAULT_SLO
-from pdmuxd.engine.emulator.engine import EmulatedEngine
 from pdmuxd.engine.emulator.noise import DeviceNoise
 from pdmuxd.engine.emulator.requests import EmulatedRequest
-from pdmuxd.engine.loop.requests import Target
 
 SLOW_S, FINE_S = 60.0, 30.0
 RATES = (60.0, 150.0)
-"""Arrivals/s in each."""
-TBT_S = 0.05
+"""Arrivals/s of short chats in each."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,41 +44,31 @@ class SlowAtFirst(DeviceNoise):
         return lasting
 
 
-def short_chat() -> list[EmulatedRequest]:
-    source, found, at_s = random.Random(11), [], 0.0
-    while at_s < SLOW_S + FINE_S:
-        at_s += source.expovariate(RATES[at_s >= SLOW_S])
-        found.append(
-            EmulatedRequest(
-                request_id=str(len(found)),
-                tenant="a",
-                arrival_s=at_s,
-                input_tokens=max(2, round(source.lognormvariate(5.1, 0.6))),
-                output_tokens=max(2, round(source.lognormvariate(3.6, 0.6))),
-            )
+def short_chats() -> list[EmulatedRequest]:
+    parts = zip((0.0, SLOW_S), (SLOW_S, FINE_S), RATES, strict=True)
+    return [
+        EmulatedRequest(
+            request_id="",
+            tenant="a",
+            arrival_s=from_s + answer.due_s,
+            input_tokens=answer.prompt,
+            output_tokens=answer.tokens,
         )
-    return found
+        for from_s, seconds, rate in parts
+        for answer in drawn("chat", seconds, 11, rate)
+    ]
 
 
 @pytest.mark.slow
 def test_fused_steps_are_tried_again_after_a_slow_host():
-    is_slow = True
-    arrivals = short_chat()
-    collector = Collector(arrivals, TBT_S)
-    noise = SlowAtFirst(is_slow=lambda: is_slow)
-    profile = replace(device(SERVED_H100), noise=noise)
-    engine = EmulatedEngine(profile=profile, policy="auto", observer=collector)
-    slo = replace(DEFAULT_SLO, ttft_fixed_s=1.0, ttft_per_1k_new_tokens_s=1.0, tbt_s=TBT_S)
-    engine.apply_settings(version=1, policy="auto", slos={"a": Target(slo=slo, version=1)})
-    collector.attach(engine.token_times)
-    for request in arrivals:
+    arrivals, is_slow = short_chats(), True
+
+    def on_next(request: EmulatedRequest) -> None:
+        nonlocal is_slow
         is_slow = request.arrival_s < SLOW_S
-        engine.advance(request.arrival_s)
-        engine.submit(request, request.arrival_s)
-    while (next_s := engine.next_event_s()) < float("inf"):
-        engine.advance(next_s)
-    seen = collector.outcomes()
-    good = (seen.ttft_s <= 1.0 + seen.input_tokens / 1000.0) & seen.finished & (seen.gap_p99_s <= TBT_S)
+
+    profile = replace(device(SERVED_H100), noise=SlowAtFirst(is_slow=lambda: is_slow))
+    _, good = run("auto", arrivals, {"a": TARGET}, profile, on_next)
     recovered = np.array([request.arrival_s >= SLOW_S + 10.0 for request in arrivals])
     assert good[~recovered].mean() > 0.9
     assert good[recovered].mean() > 0.99
