@@ -109,9 +109,13 @@ async def end(process: EngineProcess, *, grace_s: float) -> bool:
         if not process.has_ended and grace_s > 0:
             with contextlib.suppress(ProcessLookupError):
                 process.send_signal(signal.SIGTERM)
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(grace_s):
-                    await process.wait()
+            # Not asyncio.timeout: in a task that is cancelled, as this one is when a daemon stops, it raises
+            # CancelledError on Python before 3.11.3, and the end of the killed process is not waited for.
+            waiting = asyncio.ensure_future(process.wait())
+            try:
+                await asyncio.wait((waiting,), timeout=grace_s)
+            finally:
+                waiting.cancel()
     finally:
         outlived_it = not process.has_ended
         # Also what the engine itself started, and also if this is cancelled because time is up.
