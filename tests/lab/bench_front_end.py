@@ -38,7 +38,7 @@ sys.path.insert(1, str(Path(__file__).parent / "front_end"))
 sys.path.insert(1, str(Path(__file__).parents[1] / "support"))
 
 from lone_gateway import KEY as GATEWAY_KEY
-from served import cpu_s
+from processes import cpu_s
 from stream_client import StreamLoad
 
 ROOT = Path(__file__).parents[2]

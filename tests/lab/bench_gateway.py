@@ -30,7 +30,7 @@ from rich.table import Table
 
 sys.path.insert(1, str(Path(__file__).parent / "front_end"))
 
-from served import cpu_s, served
+from processes import cpu_s, served
 
 TARGET_THROUGHPUT_RATIO = 0.95
 TARGET_TTFT_MS = 2.0

@@ -4,7 +4,8 @@ An engine that computes nothing (`front_end/fake_engine.py`) gives each stream a
 engine by itself, and the gateway in front of it, whose tokens come through the engine's HTTP server (`http`)
 or straight from its scheduler (`direct`). Targets of `direct`: 0.98 of the events that the engine by itself
 brings to the client, at most 15 microseconds of CPU a token in the gateway, a p50 TTFT no worse than `http`.
-Client, gateway and engine share this machine's cores, so that nothing else should run meanwhile.
+Client, gateway and engine share this machine's cores, so that nothing else should run meanwhile. What the
+kernel takes on this machine for a bare write to one of so many connections is told beside it.
 """
 
 from __future__ import annotations
@@ -13,13 +14,15 @@ import argparse
 import contextlib
 import json
 import os
+import selectors
+import socket
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 from rich.console import Console
 from rich.table import Table
@@ -27,7 +30,7 @@ from rich.table import Table
 sys.path.insert(1, str(Path(__file__).parent / "front_end"))
 
 from bench_front_end import FOLDER, GATEWAY_KEY, MODEL, gateway, model_folder, run_client
-from served import cpu_s
+from processes import cpu_s
 from stream_client import StreamLoad
 
 ARMS = ("engine", "http", "direct")
@@ -37,6 +40,9 @@ TARGET_RATIO = 0.98
 TARGET_US_PER_TOKEN = 15.0
 TTFT_TOLERANCE_MS = 2.0
 START_S = 60.0
+EVENT_BYTES = 250
+"""About one token's event of a chat, with its frame."""
+ROUND_S = 0.05
 
 
 @contextlib.contextmanager
@@ -79,8 +85,40 @@ def run_arm(
     tokens_seen = max(1.0, seen["events_per_s"] * args.seconds)
     seen["us_per_token"] = {role: 1e6 * (spent[1][role] - spent[0][role]) / tokens_seen for role in pids}
     seen["us_per_token"]["client"] = 1e6 * seen.pop("client_cpu_s") / tokens_seen
-    known = {"arm": arm, "streams": streams, "wanted_per_s": tokens_per_s, "load_1min": os.getloadavg()[0]}
+    known: dict[str, Any] = {"bare_write_us": bare_write_us(streams)}
+    known |= {"arm": arm, "streams": streams, "wanted_per_s": tokens_per_s, "load_1min": os.getloadavg()[0]}
     return known | seen
+
+
+def bare_write_us(connections: int, *, rounds: int = 20) -> float:
+    """CPU of a write of one event to each of so many connections, which a process of its own reads."""
+    with socket.create_server(("127.0.0.1", 0), backlog=4096) as listener:
+        address = listener.getsockname()
+        reader = os.fork()
+        if not reader:
+            _read_all(address, connections, rounds * connections * EVENT_BYTES)
+        ends = [listener.accept()[0] for _ in range(connections)]
+        spent_s = 0.0
+        for _ in range(rounds):
+            begin_s = time.thread_time()
+            for end in ends:
+                end.send(b"x" * EVENT_BYTES)
+            spent_s += time.thread_time() - begin_s
+            time.sleep(ROUND_S)
+        os.waitpid(reader, 0)
+    for end in ends:
+        end.close()
+    return 1e6 * spent_s / (rounds * connections)
+
+
+def _read_all(address: tuple[str, int], connections: int, left: int) -> NoReturn:
+    selector = selectors.DefaultSelector()
+    for _ in range(connections):
+        selector.register(socket.create_connection(address), selectors.EVENT_READ)
+    while left > 0:
+        for key, _ in selector.select():
+            left -= len(os.read(key.fd, 2**16))
+    os._exit(0)
 
 
 def judge(rows: Sequence[dict[str, Any]]) -> None:
@@ -112,7 +150,7 @@ def show(found: Sequence[Mapping[str, Any]]) -> None:
         "gap p50 / p99, ms",
         "failed",
     )
-    for heading in ("arm", *columns, "load", "met"):
+    for heading in ("arm", *columns, "load", "bare write, us", "met"):
         table.add_column(heading, justify="left" if heading == "arm" else "right")
     for row in found:
         ratio, cost = row.get("ratio"), row["us_per_token"].get("gateway")
@@ -127,6 +165,7 @@ def show(found: Sequence[Mapping[str, Any]]) -> None:
             f"{row['gap_p50_ms']:.1f} / {row['gap_p99_ms']:.1f}",
             str(row["failed"]),
             f"{row['load_1min']:.1f}",
+            f"{row['bare_write_us']:.1f}",
             "" if "met" not in row else "yes" if row["met"] else "no",
         )
     Console(width=130).print(table)

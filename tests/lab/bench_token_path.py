@@ -31,7 +31,7 @@ sys.path.insert(1, str(Path(__file__).parent / "front_end"))
 
 from bench_front_end import run_client
 from daemon_process import wait_until
-from served import Served, cpu_s, family_cpu_s, served
+from processes import Served, cpu_s, family_cpu_s, served
 from stream_client import StreamLoad
 
 READY = "tokens come from the engine's scheduler"

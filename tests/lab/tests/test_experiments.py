@@ -52,6 +52,11 @@ def test_a_missing_package_is_named_when_an_experiment_needs_pytorch():
     assert done.stderr.strip() == "first-launches needs torch: run it with a Python that has it"
 
 
+def test_no_two_modules_have_one_name_when_experiments_import_them_from_two_folders():
+    own, beside = ({path.stem for path in folder.glob("*.py")} for folder in (LAB, LAB / "front_end"))
+    assert not own & beside
+
+
 def test_every_command_of_the_documents_is_an_experiment():
     known = experiments()
     documents = [*ROOT.glob("docs/**/*.md"), *ROOT.glob("*.md"), ROOT / "Makefile"]
