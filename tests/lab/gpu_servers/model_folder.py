@@ -77,6 +77,47 @@ SHAPES: dict[str, dict[str, Any]] = {
         "decoder_sparse_step": 1,
         "mlp_only_layers": [],
     },
+    "gpt-oss-20b": _llama(hidden=2880, intermediate=2880, layers=24, heads=64, kv_heads=8, vocab=201_088)
+    | {
+        "architectures": ["GptOssForCausalLM"],
+        "model_type": "gpt_oss",
+        "head_dim": 64,
+        "attention_bias": True,
+        "num_local_experts": 32,
+        "num_experts_per_tok": 4,
+        "experts_per_token": 4,
+        "sliding_window": 128,
+        "layer_types": ["sliding_attention", "full_attention"] * 12,
+        "swiglu_limit": 7.0,
+        "rope_theta": 150_000,
+    },
+    "deepseek-v2-lite": _llama(
+        hidden=2048, intermediate=10_944, layers=27, heads=16, kv_heads=16, vocab=102_400
+    )
+    | {
+        "architectures": ["DeepseekV2ForCausalLM"],
+        "model_type": "deepseek_v2",
+        "rms_norm_eps": 1e-6,
+        "rope_theta": 10_000.0,
+        "head_dim": 64,
+        "kv_lora_rank": 512,
+        "q_lora_rank": None,
+        "qk_nope_head_dim": 128,
+        "qk_rope_head_dim": 64,
+        "v_head_dim": 128,
+        "moe_intermediate_size": 1408,
+        "n_routed_experts": 64,
+        "n_shared_experts": 2,
+        "num_experts_per_tok": 6,
+        "first_k_dense_replace": 1,
+        "moe_layer_freq": 1,
+        "n_group": 1,
+        "topk_group": 1,
+        "topk_method": "greedy",
+        "scoring_func": "softmax",
+        "norm_topk_prob": False,
+        "routed_scaling_factor": 1.0,
+    },
     "tiny": _llama(hidden=256, intermediate=512, layers=4, heads=4, kv_heads=2, vocab=512),
 }
 
