@@ -33,6 +33,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 import urllib.request
 from collections.abc import Iterator, Mapping, Sequence
@@ -508,7 +509,7 @@ def arm(one: Serving, cell: CellOptions, seed: int, args: argparse.Namespace) ->
         "extra": FRONT_END_FIELD if token_path == "http" else {},
     }
     before, reports, begin_s = one.metrics(), one.reports(), time.monotonic()
-    with slow_host(one, cell.is_slow):
+    with slow_host(one, cell.is_slow), steps_kept(one, args, f"{load} {cell.policy} {seed}"):
         seen = subprocess.run(
             [*args.client_cores, sys.executable, "-P", __file__, "--client"],
             input=json.dumps(given),
@@ -570,6 +571,36 @@ def arm(one: Serving, cell: CellOptions, seed: int, args: argparse.Namespace) ->
     return row
 
 
+@contextlib.contextmanager
+def steps_kept(one: Serving, args: argparse.Namespace, title: str) -> Iterator[None]:
+    """Write each decision meanwhile, asked for once a second, to `--steps`: a line of JSON each."""
+    if args.steps is None:
+        yield
+        return
+    ended = threading.Event()
+
+    def keep() -> None:
+        seq: int | None = None
+        with args.steps.open("a") as file:
+            while not ended.wait(1.0):
+                words = "?limit=1" if seq is None else f"?limit=1000&after_seq={seq}"
+                for seen in reversed(_asked(one, f"decisions{words}")["decisions"]):
+                    seq = seen["seq"]
+                    file.write(json.dumps({"cell": title} | {name: seen[name] for name in OF_A_STEP}) + "\n")
+
+    keeper = threading.Thread(target=keep)
+    keeper.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        keeper.join()
+
+
+OF_A_STEP = (
+    *("at", "mode", "reason", "decode_sms", "decode_bs", "decode_reused_tokens", "prefill_new_tokens"),
+    *("prefill_layers", "sitting_out", "predicted_ms", "measured_ms", "guard_ratio"),
+)
 COUNTED = (
     *("pdmuxd_tbt_requests_total", "pdmuxd_good_requests_total", "pdmuxd_tbt_gaps_total"),
     *("pdmuxd_tbt_gaps_met_total", "pdmuxd_direct_tokens_total", "pdmuxd_prompt_tokens_total"),
@@ -692,6 +723,7 @@ def main() -> int:
     parser.add_argument("--start-s", type=float, default=260.0, help="until it is ready, at most")
     parser.add_argument("--until-s", type=float, default=480.0, help="of all of this (default: %(default)s)")
     parser.add_argument("--json", type=Path, metavar="PATH", help="keep the rows there, after each")
+    parser.add_argument("--steps", type=Path, metavar="PATH", help="add each decision's numbers there")
     parser.add_argument("--profile", type=Path, help="an exported profile, put in force before the start")
     args = parser.parse_args()
     if args.client:
@@ -724,6 +756,14 @@ def main() -> int:
         say("stopping")
     show(rows)
     return 0
+
+
+def _asked(one: Serving, path: str) -> Any:
+    token = (one.folder / "state" / "admin-token").read_text().strip()
+    head = {"authorization": f"Bearer {token}"}
+    request = urllib.request.Request(f"{one.admin_url}/api/v1/{path}", headers=head)
+    with urllib.request.urlopen(request, timeout=10) as answer:
+        return json.load(answer)
 
 
 def _request(one: Serving, path: str, method: str, wanted: dict[str, Any], kept: Sequence[str] = ()) -> None:
