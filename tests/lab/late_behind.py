@@ -378,7 +378,7 @@ class Serving:
         self.policy = "auto"
 
     def _put_in_force(self, words: Sequence[str], environ: Mapping[str, str]) -> None:
-        """Store the profile of `--profile` and activate it, before the daemon is there."""
+        """Store the profile of `--profile` and activate it as it is, before the daemon is there."""
 
         def said(*command: str) -> str:
             return subprocess.check_output(
@@ -387,7 +387,7 @@ class Serving:
 
         said("db", "upgrade")
         stored = json.loads(said("profile", "import", str(self.args.profile.absolute()), "--json"))
-        say(said("profile", "activate", str(stored["id"])))
+        say(said("profile", "activate", str(stored["id"]), "--force"))
 
     def processes(self) -> list[int]:
         """Of the daemon and all that it has started."""
