@@ -64,6 +64,7 @@ class SglangApi:
         type[scheduler.InvalidGrammar], f"{_GRAMMAR}.base_grammar_backend:InvalidGrammarObject"
     ]
     ForwardMode: Annotated[requests.ForwardModes, "sglang.srt.model_executor.forward_batch_info:ForwardMode"]
+    EvictParams: Annotated[Callable[..., object], "sglang.srt.mem_cache.base_prefix_cache:EvictParams"]
     release_kv_cache: Annotated[requests.ReleaseKv, "sglang.srt.mem_cache.common:release_kv_cache"]
 
     # The model and its graphs.

@@ -15,6 +15,7 @@ from pdmuxd.engine.sglang.internals.collectives import PrefillCollectives
 from pdmuxd.engine.sglang.internals.group import GroupInForce
 from pdmuxd.engine.sglang.internals.invalid_rows import InvalidRows
 from pdmuxd.engine.sglang.internals.layerpauses import as_extend, drop
+from pdmuxd.engine.sglang.internals.room import Room
 from pdmuxd.engine.sglang.internals.streaming import HoldingStreamer
 from pdmuxd.engine.sglang.streams.base import LaunchStreams
 
@@ -29,6 +30,7 @@ class SchedulerPrefill:
         group: GroupInForce,
         collectives: PrefillCollectives,
         invalid_rows: InvalidRows,
+        room: Room,
     ) -> None:
         self._s = scheduler
         self._api = sglang()
@@ -36,6 +38,7 @@ class SchedulerPrefill:
         self._group = group
         self._collectives = collectives
         self._invalid_rows = invalid_rows
+        self._room = room
         self._streamer = HoldingStreamer(scheduler.batch_result_processor.output_streamer)
         # It is frozen.
         object.__setattr__(scheduler.batch_result_processor, "output_streamer", self._streamer)
@@ -55,6 +58,7 @@ class SchedulerPrefill:
         if plan.batch_to_run is None or plan.batch_to_run.is_empty():
             return None
         batch = cast(PrefillBatch, plan.batch_to_run)
+        self._room.note(batch.extend_num_tokens)
         batch.forward_mode = self._api.ForwardMode.SPLIT_PREFILL
         self._group.order_prefill()
         batch.formed = self._streams.mark(s.schedule_stream)

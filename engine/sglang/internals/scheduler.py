@@ -20,6 +20,7 @@ from pdmuxd.engine.sglang.internals.decode import SchedulerDecode
 from pdmuxd.engine.sglang.internals.group import GroupInForce
 from pdmuxd.engine.sglang.internals.invalid_rows import InvalidRows
 from pdmuxd.engine.sglang.internals.layerwise import SchedulerPrefill
+from pdmuxd.engine.sglang.internals.room import Room
 from pdmuxd.engine.sglang.internals.state import SchedulerState
 from pdmuxd.engine.sglang.streams.base import LaunchStreams
 
@@ -41,7 +42,8 @@ class SchedulerPort:
         rows = invalid_rows or InvalidRows()
         self.decode = SchedulerDecode(scheduler, streams, self._group, rows)
         self.collectives = PrefillCollectives()
-        self.prefill = SchedulerPrefill(scheduler, streams, self._group, self.collectives, rows)
+        self._room = Room(scheduler)
+        self.prefill = SchedulerPrefill(scheduler, streams, self._group, self.collectives, rows, self._room)
 
     @property
     def stream_group(self) -> int:
@@ -58,8 +60,9 @@ class SchedulerPort:
         return request.prefix_len
 
     def take_input(self) -> None:
-        """Receive requests and controls, as every SGLang loop does."""
+        """Receive requests and controls, as every SGLang loop does; make room for long prompts before."""
         s = self._s
+        self._room.make()
         s.ingest_requests()
         if s.grammar_manager.has_waiting_grammars():
             for request in s.grammar_manager.get_ready_grammar_requests():

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import Any, Protocol
 
 from pdmuxd.engine.sglang.api.types.device import Tensor
 
@@ -15,6 +15,8 @@ class PrefixCache(Protocol):
     def protected_size(self) -> int: ...
 
     def total_size(self) -> int: ...
+
+    def evict(self, params: Any, /) -> object: ...
 
 
 class KvAllocator(Protocol):
