@@ -7,7 +7,7 @@ SGLang's front end answers sends a request the former way). A request is good by
 came within 1 s plus 1 s per 1,000 prompt tokens and the p99 of its gaps is within `--tbt-ms`; by steps if
 the engine's own record of it says so; forgiven if one late gap is left out. Gaps behind the scheduler: those
 late at the client less those late at the step. Pauses of 10 ms and more are written down in each process
-(`front_end/in_each_process`), with the lines at which its threads stood.
+(`front_end/in_each_process`), of its threads and of its event loop, with the lines where they stood.
 
 A cell may name a policy, which is put in force through REST before it: `chat:held/direct:slack/chunked:1024`,
 and behind its load what else is of its own: `chat@tbt=20@rate=90@s=300@seeds=1@slow`: the target in ms, the
@@ -542,6 +542,10 @@ def arm(one: Serving, cell: CellOptions, seed: int, args: argparse.Namespace) ->
         "pauses": pauses(one, begin_s, end_s),
     }
     row["gateway_collections_s"] = gateway_collections_s(after) - gateway_collections_s(before)
+    row["loop_lag"] = {
+        key: after[key] - before.get(key, 0.0) for key in after if key.startswith("pdmuxd_loop_lag_seconds_")
+    }
+    row["steps_at_once"] = after.get("pdmuxd_direct_steps_at_once", 0.0)
     row["delivery_ms"] = {
         kind: 1e3 * after.get(f"pdmuxd_delivery_{kind}_seconds", 0.0) for kind in ("late", "planned")
     }
@@ -620,8 +624,10 @@ def gateway_collections_s(metrics: Mapping[str, float]) -> float:
 def pauses(one: Serving, begin_s: float, end_s: float) -> dict[str, dict[str, Any]]:
     """By process: how many of 10 ms and more, the longest and where it was, and its wait for a core then."""
     found: dict[str, dict[str, Any]] = {}
-    for path in one.marks.glob("*.pauses"):
+    for path in (*one.marks.glob("*.pauses"), *one.marks.glob("*.loop")):
         role = _role(int(path.stem), one.process.pid)
+        if role is not None and path.suffix == ".loop":
+            role += " loop"
         rows = [json.loads(line) for line in path.read_text().splitlines() if line.endswith("]")]
         inside = [row for row in rows if begin_s <= row[0] <= end_s]
         if role is not None and inside:

@@ -2,12 +2,16 @@
 
 Python imports this at its start, from the path. A thread wakes every 10 ms. When it wakes late, somebody
 held the interpreter's lock or no core was free: the time and how long are written down, with what the main
-thread waited for a core meanwhile and where each thread stands: who held the lock has not gone far. A file
-says whether Python's own thresholds are in force, or those of the product.
+thread waited for a core meanwhile and where each thread stands: who held the lock has not gone far. Where
+the process has an event loop, the thread asks it for a turn as well: a loop that computes, or that waits for
+the lock again and again, is late although the thread is not.
+A file says whether Python's own thresholds are in force, or those of the product.
 """
 
 from __future__ import annotations
 
+import asyncio.tasks
+import contextlib
 import gc
 import json
 import os
@@ -17,11 +21,14 @@ import threading
 import time
 from pathlib import Path
 from types import FrameType
+from typing import TextIO
 
 FOLDER = "LATE_BEHIND_FOLDER"
 PERIOD_S = 0.01
 LATE_S = 0.01
 FRAMES = 5
+IDLE = frozenset({"_worker", "wait", "get"})
+"""Innermost functions of threads that wait for work: they are left out."""
 PYTHONS = (700, 10, 10)
 DAEMONS = (10_000, 10, 10)
 """Of pdmuxd's daemon, before its collector was held."""
@@ -49,15 +56,50 @@ def _standing() -> dict[str, list[str]]:
             code = at.f_code
             rows.append(f"{'/'.join(code.co_filename.split('/')[-2:])}:{at.f_lineno} {code.co_name}")
             at = at.f_back
+        if rows[0].split()[-1] in IDLE:
+            continue
         found[names.get(ident, str(ident))] = rows
     return found
+
+
+def _loop() -> asyncio.AbstractEventLoop | None:
+    """Of the process, once a task runs in it."""
+    tasks = getattr(asyncio.tasks, "_scheduled_tasks", None)  # Python 3.12
+    if tasks is None:
+        tasks = getattr(asyncio.tasks, "_all_tasks", ())
+    with contextlib.suppress(RuntimeError):  # it changes meanwhile
+        for task in list(tasks):
+            if (loop := task.get_loop()).is_running():
+                return loop
+    return None
+
+
+def _ask(loop: asyncio.AbstractEventLoop, out: TextIO) -> None:
+    """Wait for a turn of the loop; write down how late it was, and where threads stood after LATE_S."""
+    turn, begin_s, before_s = threading.Event(), time.monotonic(), _waited_s()
+    try:
+        loop.call_soon_threadsafe(turn.set)
+    except RuntimeError:
+        return  # it is closed
+    if turn.wait(LATE_S):
+        return
+    standing = _standing()
+    turn.wait(5.0)
+    now_s = time.monotonic()
+    out.write(json.dumps([now_s, now_s - begin_s, _waited_s() - before_s, standing]) + "\n")
 
 
 def _watch(folder: Path) -> None:
     held: tuple[int, int, int] | None = None
     out = (folder / f"{os.getpid()}.pauses").open("a", buffering=1)
+    of_loop = (folder / f"{os.getpid()}.loop").open("a", buffering=1)
     waited_s, turns = _waited_s(), 0
+    loop: asyncio.AbstractEventLoop | None = None
     while True:
+        if loop is not None:
+            _ask(loop, of_loop)
+        elif turns % 25 == 0:
+            loop = _loop()
         begin_s = time.monotonic()
         time.sleep(PERIOD_S)
         now_s = time.monotonic()
