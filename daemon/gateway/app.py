@@ -35,6 +35,7 @@ from pdmuxd.daemon.gateway.limits.limiter import Limiter
 from pdmuxd.daemon.gateway.limits.refusals import key_wait_s
 from pdmuxd.daemon.gateway.limits.reserve import most_output_tokens, need_of
 from pdmuxd.daemon.gateway.observer import CallObserver, NobodyWatches
+from pdmuxd.daemon.gateway.one_by_one import OneByOne
 from pdmuxd.daemon.gateway.openapi import document
 from pdmuxd.daemon.gateway.quarantine import Quarantine
 from pdmuxd.daemon.gateway.requests import check_model
@@ -118,6 +119,7 @@ class Gateway:
             model_of=self._slot.model_of,
         )
         self._turns = Turns(self._limiter, self._slot)
+        self._one_by_one = OneByOne()
         self.quarantine = Quarantine((times or EngineTimes()).quarantine_s)
         self._forwarder = Forwarder(
             self._slot,
@@ -259,6 +261,7 @@ class Gateway:
         if route.kind is Kind.LOAD_METRICS:
             await self._tell_scraper(call)
             return
+        await self._one_by_one.turn()
         identity = self._authenticator.identify(call, scope)
         tenant = identity.tenant
         call.tenant = tenant.name
@@ -330,6 +333,7 @@ class Gateway:
                 )
             new_tokens = self._expected.input_tokens(tenant.name, body_bytes)
             self._first_tokens.admit(call.rid, tenant, new_tokens)
+            await self._one_by_one.turn()
             await self._forwarder.send(
                 call,
                 route,
@@ -337,6 +341,7 @@ class Gateway:
                 first_byte_within_s=key_wait_s(identity) if request.is_streamed else [],
                 holds_head=tenant.late_action == "refuse" or tenant.max_wait_ms is not None,
             )
+            await self._one_by_one.turn()
         except RequestError as error:
             call.status, call.error = error.status, error.code
             raise

@@ -63,6 +63,7 @@ ARMS = {
     "held/direct": (False, "direct"),
     "python/direct": (True, "direct"),
     "held/unmeasured": (False, "direct"),
+    "held/at-once": (False, "direct"),
 }
 FRONT_END_FIELD = {"return_token_ids": False}
 DRAIN_S = 8.0
@@ -497,8 +498,9 @@ def arm(one: Serving, cell: CellOptions, seed: int, args: argparse.Namespace) ->
     is_python, token_path = ARMS[name]
     mark = one.marks / "python"
     mark.touch() if is_python else mark.unlink(missing_ok=True)
-    mark = one.marks / "unmeasured"
-    mark.touch() if name == "held/unmeasured" else mark.unlink(missing_ok=True)
+    for without in ("unmeasured", "at-once"):
+        mark = one.marks / without
+        mark.touch() if name == f"held/{without}" else mark.unlink(missing_ok=True)
     time.sleep(1.0)  # each process looks four times a second
     given = {
         "target": one.target,

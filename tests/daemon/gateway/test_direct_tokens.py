@@ -127,7 +127,7 @@ async def test_tokens_are_with_the_client_before_the_front_end_says_them(setup, 
     assert receiver.mismatches == 0
     assert receiver.counts.tokens >= 3
     assert not receiver.counts.fallbacks.total()
-    assert 'pdmuxd_streams_total{token_path="direct"} 1.0' in setup.metrics.render().decode()
+    await until(lambda: 'pdmuxd_streams_total{token_path="direct"} 1.0' in setup.metrics.render().decode())
 
 
 @pytest.fixture

@@ -19,6 +19,7 @@ import runpy
 import sys
 import threading
 import time
+from collections.abc import Callable, Coroutine
 from pathlib import Path
 from types import FrameType
 from typing import TextIO
@@ -33,6 +34,8 @@ PYTHONS = (700, 10, 10)
 DAEMONS = (10_000, 10, 10)
 """Of pdmuxd's daemon, before its collector was held."""
 GAPS_ENOUGH = 2_000
+TURNS: list[Callable[..., Coroutine[object, object, None]]] = []
+"""The product's own."""
 
 
 def _waited_s() -> float:
@@ -121,6 +124,7 @@ def _watch(folder: Path) -> None:
                 held = None
             if "pdmuxd.daemon.app" in sys.modules:
                 _measure_delivery(is_on=not (folder / "unmeasured").exists())
+                _one_by_one(is_on=not (folder / "at-once").exists())
 
 
 def _measure_delivery(*, is_on: bool) -> None:
@@ -128,6 +132,19 @@ def _measure_delivery(*, is_on: bool) -> None:
     from pdmuxd.controlplane.telemetry import delivery
 
     delivery.MIN_GAPS = GAPS_ENOUGH if is_on else sys.maxsize
+
+
+def _one_by_one(*, is_on: bool) -> None:
+    """Without, requests work whenever they can, before the next tokens are read."""
+    from pdmuxd.daemon.gateway.one_by_one import OneByOne
+
+    if not TURNS:
+        TURNS.append(OneByOne.turn)
+    OneByOne.turn = TURNS[0] if is_on else _at_once
+
+
+async def _at_once(_: object) -> None:
+    pass
 
 
 def _hidden() -> None:
