@@ -39,6 +39,8 @@ from pdmuxd.engine.link.request_tag import TAG_HEADER, TENANT_PARAM, RequestTag
 
 TOKENS_PARAM = "pdmuxd_tokens"
 """Asks the engine's scheduler for the tokens of the answer (`engine/link/token_frames.py`): its id."""
+PARSED_PARAM = "pdmuxd_parsed"
+"""Beside it, of a chat: which parsers of SGLang's may read the answer."""
 
 _CHOICES = decoder(Annotated[int, Meta(ge=1)] | None)
 _MODEL = decoder(str)
@@ -145,6 +147,8 @@ def rewrite(
         direct = None
     if direct is not None:
         own[TOKENS_PARAM] = rid
+        if direct.is_chat:
+            own[PARSED_PARAM] = "calls" if direct.has_tools else "chat"
     if kind in _TAGGED:
         if kind is Kind.RESPONSES:
             # Whoever knows an id could read another tenant's answer.

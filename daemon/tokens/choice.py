@@ -59,8 +59,10 @@ class Surroundings:
     on_mismatch: Callable[[Mismatch], None]
     on_unread: Callable[[], None]
     numbers: Numbers
-    is_counted: bool
-    """Whether each event says how many tokens there are, but the one that says who speaks."""
+    role_has_form: bool
+    """Whether the event that says who speaks is as those with text are."""
+    think: tuple[str, ...] = ()
+    """How reasoning begins and ends, neither of which the front end says, if it tells reasoning apart."""
 
 
 class Choice:
@@ -69,6 +71,7 @@ class Choice:
     __slots__ = (
         *("outbox", "_max_unsent_bytes", "_on_mismatch", "_on_unread", "_numbers", "_role_has_form"),
         *("_sent", "_front_end", "_tokens", "_count", "_checksum", "_form", "_skips_empty", "_said_end"),
+        *("_think", "_is_reasoning"),
         *("_text", "_first_text", "_heard_first", "_early", "early_characters", "uses_tokens", "from_tokens"),
     )
 
@@ -78,7 +81,10 @@ class Choice:
         self._on_mismatch = surroundings.on_mismatch
         self._on_unread = surroundings.on_unread
         self._numbers = surroundings.numbers
-        self._role_has_form = not surroundings.is_counted
+        self._role_has_form = surroundings.role_has_form
+        self._think = surroundings.think
+        self._is_reasoning: bool | None = None
+        """What the front end said last."""
         # Positions in the choice's text, in characters.
         self._sent = self._front_end = self._tokens = 0
         self._count = 0
@@ -105,6 +111,8 @@ class Choice:
 
     def begin(self, text: IncrementalText, first_text: str, token_ids: Sequence[int] = ()) -> None:
         """It has begun; `first_text` is what the front end sends first, of these tokens."""
+        if self._think:
+            first_text = first_text.replace(self._think[0], "", 1)
         self._text, self._first_text = text, first_text
         self._tokens, self._count = len(first_text), len(token_ids)
         if not _may_begin(self._heard_first, first_text):
@@ -159,6 +167,21 @@ class Choice:
         self._tokens = at + len(text)
         self._count += len(token_ids)
         return self._place(at, text, self._count)
+
+    def hear_tokens(self, token_ids: Sequence[int]) -> None:
+        """Tokens whose text the front end brings, since a parser had to read them."""
+        source = self._text
+        if source is None or not self.uses_tokens:
+            return
+        text = source.push(token_ids)
+        if self._think and self._think[1] in text:
+            if not self._is_reasoning:
+                # Where nothing reasons it is text, and where nothing was said that is not known.
+                self.stop_tokens()
+                return
+            text = text.replace(self._think[1], "", 1)
+        self._tokens += len(text)
+        self._count += len(token_ids)
 
     def stop_tokens(self) -> None:
         """From now on the front end alone brings text."""
@@ -223,7 +246,11 @@ class Choice:
         """An event of the front end."""
         if not said.is_last and (self._form is None or not said.is_role):
             self._skips_empty = said.skips_empty
-            if (self._form is None or self._front_end == 0) and (self._role_has_form or not said.is_role):
+            is_other = self._is_reasoning is not None and said.is_reasoning is not self._is_reasoning
+            if not said.is_role:
+                self._is_reasoning = said.is_reasoning
+            is_first = self._form is None or self._front_end == 0
+            if (is_first or is_other) and (self._role_has_form or not said.is_role):
                 head = without_role(said.head) if said.is_role else said.head
                 self._form = Template(head, said.tail, is_numbered=self._numbers.used)
         if said.is_role:

@@ -110,11 +110,13 @@ class Said(NamedTuple):
     is_last: bool = False
     tokens: int = 0
     """Of /generate: how many the answer has so far."""
+    is_reasoning: bool = False
 
 
 class _Delta(msgspec.Struct):
     role: str | None = None
     content: Raw | UnsetType = UNSET
+    reasoning_content: Raw | UnsetType = UNSET
 
 
 class _Choice(msgspec.Struct):
@@ -208,10 +210,13 @@ def _read_chunk(event: bytes) -> Said | None:
     choice = chunk.choices[0]
     delta = choice.delta
     value = choice.text if delta is UNSET else delta.content
-    if value is UNSET or bytes(value) == _NULL:
+    is_reasoning = delta is not UNSET and _is_nothing(value) and not _is_nothing(delta.reasoning_content)
+    if is_reasoning and delta is not UNSET:
+        value = delta.reasoning_content
+    if value is UNSET or _is_nothing(value):
         return None
     raw = bytes(value)
-    key = b'"text":' if delta is UNSET else b'"content":'
+    key = b'"text":' if delta is UNSET else b'"reasoning_content":' if is_reasoning else b'"content":'
     head, tail = _around(event, key, raw, part=chunk.id)
     return Said(
         part=chunk.id,
@@ -221,7 +226,12 @@ def _read_chunk(event: bytes) -> Said | None:
         skips_empty=delta is not UNSET,
         is_role=delta is not UNSET and delta.role is not None,
         is_last=choice.finish_reason is not None,
+        is_reasoning=is_reasoning,
     )
+
+
+def _is_nothing(value: Raw | UnsetType) -> bool:
+    return value is UNSET or bytes(value) == _NULL
 
 
 def without_role(head: bytes) -> bytes:

@@ -7,7 +7,7 @@ form of all that are made of its tokens (`choice.py`).
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 
 from pdmuxd.daemon.tokens import forms
@@ -39,11 +39,17 @@ class MergedStream:
         asked: Direct = PLAIN,
         *,
         max_unsent_bytes: int,
+        is_parsed: bool = False,
+        think: Sequence[str] = (),
         before_event: Callable[[], None] = lambda: None,
         on_mismatch: Callable[[Mismatch], None] = lambda _: None,
         on_unread: Callable[[], None] = lambda: None,
     ) -> None:
-        """`before_event` reads the tokens that have arrived, so that they are used before an answer's end."""
+        """`before_event` reads the tokens that have arrived, so that they are used before an answer's end.
+
+        With `is_parsed` the event that says who speaks has another form than text; `think` is how reasoning
+        begins and ends where that is told apart.
+        """
         self._max_unsent_bytes = max_unsent_bytes
         self._before_event = before_event
         self._shape = asked.shape
@@ -55,7 +61,8 @@ class MergedStream:
             on_mismatch=on_mismatch,
             on_unread=on_unread,
             numbers=self._numbers,
-            is_counted=asked.is_counted,
+            role_has_form=not (asked.is_counted or is_parsed),
+            think=tuple(think),
         )
         of_shape = GrowingChoice if self._shape is Shape.GENERATE else Choice
         self._make = partial(of_shape, self.outbox, surroundings)

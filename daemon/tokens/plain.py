@@ -6,6 +6,7 @@ answers.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import NamedTuple
 
@@ -26,6 +27,8 @@ class Direct(NamedTuple):
     """Whether a parser of the front end may change its text."""
     has_tools: bool = False
     """Whether a parser of calls may, too."""
+    is_forced: bool = False
+    """Whether it has to call one."""
     is_several: bool = False
     """Whether it may have several choices, each of which the engine gives an id of its own."""
     is_counted: bool = False
@@ -46,7 +49,9 @@ _SAMPLING = frozenset(
 """What only says which tokens come, or when they end."""
 _REQUEST = frozenset({"model", "stream", "user", "rid", "extra_key", "cache_salt", "metadata"})
 _OPENAI = (
-    _REQUEST | _SAMPLING | {"prompt", "messages", "max_completion_tokens", "store", "response_format"}
+    _REQUEST
+    | _SAMPLING
+    | {"prompt", "messages", "max_completion_tokens", "store", "response_format", "reasoning_effort"}
 ) - {"max_new_tokens", "min_new_tokens", "sampling_seed", "structural_tag"}
 _MESSAGES = _REQUEST | {
     *("messages", "system", "max_tokens", "stop_sequences", "temperature", "top_k", "top_p"),
@@ -63,6 +68,8 @@ _ANY_BOOL = (b"null", b"false", b"true")
 _ONLY: Mapping[str, tuple[bytes, ...]] = {
     **dict.fromkeys(("top_logprobs", "echo", "suffix", "functions"), _NOTHING),
     "parallel_tool_calls": _ANY_BOOL,
+    # What SGLang takes them for where they are not said.
+    **dict.fromkeys(("separate_reasoning", "stream_reasoning"), (b"true",)),
 }
 """Fields with the values that change nothing."""
 _OF_GENERATE: Mapping[str, tuple[bytes, ...]] = {
@@ -71,6 +78,9 @@ _OF_GENERATE: Mapping[str, tuple[bytes, ...]] = {
     "return_text_in_logprobs": _ANY_BOOL,
 }
 _TOOLS = ("tools", "tool_choice")
+_CHANGED_BY_TEMPLATE = re.compile(rb'"force_nonempty_content"|\\')
+"""Of a template's arguments what changes how the answer is parsed, as it is written or in another way."""
+_MAY_CALL = (b"", b"null", b'"auto"', b'{"type":"auto"}')
 _NO_CHOICE = (b'"none"', b'{"type":"none"}')
 _USAGE = msgspec.json.Decoder(dict[str, Raw] | None)
 _PARAMS = msgspec.json.Decoder(dict[str, Raw] | list[dict[str, Raw]] | None)
@@ -86,6 +96,10 @@ def openai(fields: Fields) -> Direct | None:
         if name in _OPENAI or name in _TOOLS:
             continue
         raw = bytes(value)
+        if name == "chat_template_kwargs":
+            if _CHANGED_BY_TEMPLATE.search(raw):
+                return None
+            continue
         if name in ("n", "best_of"):
             is_several = is_several or raw not in _ONE
         elif name == "logprobs":
@@ -104,6 +118,7 @@ def openai(fields: Fields) -> Direct | None:
         Direct(
             is_chat="messages" in fields,
             has_tools=_has_tools(fields),
+            is_forced=_is_forced(fields),
             is_several=is_several or ("prompt" in fields and _is_list(bytes(fields["prompt"]))),
             is_counted=is_counted,
         ),
@@ -114,7 +129,9 @@ def messages(fields: Fields) -> Direct | None:
     """The same of a body of /v1/messages."""
     if not fields.keys() <= _MESSAGES | set(_TOOLS):
         return None
-    return _streamed(fields, Direct(Shape.MESSAGES, is_chat=True, has_tools=_has_tools(fields)))
+    has_tools = _has_tools(fields)
+    asked = Direct(Shape.MESSAGES, is_chat=True, has_tools=has_tools, is_forced=_is_forced(fields))
+    return _streamed(fields, asked)
 
 
 def responses(fields: Fields) -> Direct | None:
@@ -156,7 +173,15 @@ def _streamed(fields: Fields, asked: Direct) -> Direct | None:
 def _has_tools(fields: Fields) -> bool:
     """Whether the model may call one."""
     asked = bytes(fields.get("tools", b"null"))
-    return asked not in _NOTHING and bytes(fields.get("tool_choice", b"")) not in _NO_CHOICE
+    return asked not in _NOTHING and _tool_choice(fields) not in _NO_CHOICE
+
+
+def _is_forced(fields: Fields) -> bool:
+    return _has_tools(fields) and _tool_choice(fields) not in _MAY_CALL
+
+
+def _tool_choice(fields: Fields) -> bytes:
+    return bytes(fields.get("tool_choice", b"")).replace(b" ", b"")
 
 
 def _is_list(raw: bytes) -> bool:

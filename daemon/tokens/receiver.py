@@ -53,7 +53,7 @@ class TokenReceiver:
         self._loading: asyncio.Task[None] | None = None
         self._vocabulary: Vocabulary | None = None
         self._told: token_frames.Vocabulary | None = None
-        self._is_plain_chat = False
+        self._distrusts_chat = False
         self._by_request: dict[str, MergedStream] = {}
         self._by_number: dict[int, Choice] = {}
         self._numbers: dict[str, list[int]] = {}
@@ -88,12 +88,15 @@ class TokenReceiver:
     def takes(self, asked: Direct) -> bool:
         """Whether tokens of such an answer can be used."""
         told = self._told
-        if self._vocabulary is None or told is None or (asked.is_chat and not self._is_plain_chat):
+        if self._vocabulary is None or told is None or (asked.is_chat and self._distrusts_chat):
             return False
         if told.protocol < _ALL_SHAPES_PROTOCOL:
-            return asked._replace(is_chat=False) == PLAIN
-        if asked.has_tools and told.has_tool_parser:
+            return asked._replace(is_chat=False) == PLAIN and (told.plain_chat or not asked.is_chat)
+        if asked.has_tools and told.has_tool_parser and (asked.is_forced or not told.watches_calls):
             return False
+        if asked.is_chat and not told.plain_chat:
+            # Usage counts the tokens of reasoning too, and thoughts are blocks of their own in /v1/messages.
+            return bool(told.think) and asked.shape is Shape.OPENAI and not asked.is_counted
         match asked.shape:
             case Shape.RESPONSES:
                 return told.plain_responses
@@ -107,8 +110,12 @@ class TokenReceiver:
 
         On a busy host its events may wait for others as long as this target allows.
         """
+        told = self._told
+        think = told.think if told is not None and asked.is_chat else ()
         stream = MergedStream(
             asked,
+            is_parsed=bool(think) or (asked.has_tools and told is not None and told.has_tool_parser),
+            think=think,
             max_unsent_bytes=self._max_unsent_bytes,
             before_event=self.read,
             on_unread=self._count_unread,
@@ -268,7 +275,7 @@ class TokenReceiver:
             self._lose()
             return
         self._vocabulary, self._told = vocabulary, message
-        self._is_plain_chat = message.plain_chat
+        self._distrusts_chat = False
         log.info("tokens come from the engine's scheduler", plain_chat=message.plain_chat)
 
     def _step(self, step: TokenStep) -> None:
@@ -299,6 +306,10 @@ class TokenReceiver:
                 tokens += len(token_ids)
                 if known.push(token_ids):
                     touched.append(known.outbox)
+        for number, token_ids in step.heard:
+            known = by_number.get(number)
+            if known is not None:
+                known.hear_tokens(token_ids)
         for number, token_id in step.last:
             known = by_number.get(number)
             if known is not None:
@@ -320,7 +331,7 @@ class TokenReceiver:
         if self.mismatches == 1:
             log.warning("the text of tokens is not what the engine's front end says", where=mismatch.value)
         if mismatch is Mismatch.FIRST:
-            self._is_plain_chat = False
+            self._distrusts_chat = True
 
 
 def open_receiver(

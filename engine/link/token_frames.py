@@ -53,6 +53,10 @@ class Vocabulary(msgspec.Struct, frozen=True, kw_only=True, array_like=True, tag
     """Whether answers of /v1/responses are, too."""
     plain_generate: bool = False
     """Whether events of /generate have the whole text, and no times."""
+    watches_calls: bool = False
+    """Whether answers that may call tools are handed back where the parser may find a call."""
+    think: tuple[str, ...] = ()
+    """How reasoning begins and ends where a parser takes it out of chats, which are handed back there."""
 
 
 class Begun(msgspec.Struct, frozen=True, array_like=True):
@@ -82,6 +86,8 @@ class TokenStep(msgspec.Struct, frozen=True, array_like=True, tag="step"):
     """One more with every step that the engine tried to hand over; 0: it does not count them."""
     last: list[tuple[int, int]] = []
     """Streams with their last token, whose answers end because they are as long as they may be."""
+    heard: list[tuple[int, list[int]]] = []
+    """Streams with tokens that went through the front end in mid-answer, where a parser had to read them."""
 
 
 _encoder = msgspec.msgpack.Encoder()

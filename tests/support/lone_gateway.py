@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from pathlib import Path
 
 from pdmuxd.controlplane.services.directory import DirectorySnapshot
@@ -24,25 +25,32 @@ _MAX_IN_FLIGHT = 4096
 _BUFFER_BYTES = 256 * 1024
 
 
-def directory() -> DirectorySnapshot:
+def directory(tbt_s: float = DEFAULT_SLO.tbt_s) -> DirectorySnapshot:
     """One tenant, one key."""
-    tenant = TenantRecord(
-        name=TENANT, enabled=True, slo=DEFAULT_SLO, slo_version=1, max_in_flight=_MAX_IN_FLIGHT
-    )
+    slo = replace(DEFAULT_SLO, tbt_s=tbt_s)
+    tenant = TenantRecord(name=TENANT, enabled=True, slo=slo, slo_version=1, max_in_flight=_MAX_IN_FLIGHT)
     key = KeyRecord(key_id="key_lone", tenant=TENANT, scopes=frozenset({"serve"}), expires_at_s=None)
     return DirectorySnapshot(version=1, tenants={TENANT: tenant}, keys={digest(KEY): key})
 
 
 @contextlib.asynccontextmanager
 async def lone_gateway(
-    base_url: str, key: str, model: str, *, tokens: Path | None = None
+    base_url: str,
+    key: str,
+    model: str,
+    *,
+    tokens: Path | None = None,
+    tbt_s: float = DEFAULT_SLO.tbt_s,
 ) -> AsyncIterator[tuple[str, TokenReceiver | None]]:
-    """Its URL, and where the scheduler's tokens come in: at the socket `tokens`, if that is given."""
+    """Its URL, and where the scheduler's tokens come in: at the socket `tokens`, if that is given.
+
+    The tenant's TBT target is `tbt_s`.
+    """
     async with contextlib.AsyncExitStack() as stack:
         metrics = Metrics()
         metrics.use_tenants((TENANT,))
         gateway = Gateway(
-            directory=directory(),
+            directory=directory(tbt_s),
             limits=BodyLimits(max_bytes=2**20),
             admission=Admission(_MAX_IN_FLIGHT),
             metrics=metrics,

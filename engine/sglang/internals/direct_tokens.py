@@ -2,6 +2,8 @@
 
 The first token of an answer and its end go SGLang's own way, the end with all the text in between
 (`engine/link/token_frames.py`). Of an answer that ends at its greatest length the last token goes both ways.
+Where a parser of SGLang's may find the begin of a call or the end of reasoning, tokens go SGLang's way until
+it is known what they are; behind a call all do (`parsers.py`).
 SGLang is told nothing: to its output streamer such an answer is one that is streamed in few parts, and
 whenever the daemon does not take tokens the rest goes SGLang's way as well.
 """
@@ -9,7 +11,7 @@ whenever the daemon does not take tokens the rest goes SGLang's way as well.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -27,11 +29,24 @@ from pdmuxd.engine.link.token_frames import (
 from pdmuxd.engine.sglang.api.symbols import plain_answers, streaming_differences
 from pdmuxd.engine.sglang.api.types.requests import StreamedRequest
 from pdmuxd.engine.sglang.api.types.scheduler import OutputStreamer, Scheduler
+from pdmuxd.engine.sglang.internals.parsers import (
+    Passes,
+    Watch,
+    no_parser,
+    tokens_with,
+    watched_calls,
+    watched_reasoning,
+)
 
 TOKENS_KEY = "pdmuxd_tokens"
 """In the request's custom parameters, where the gateway can use tokens: its own id of the answer.
 
 SGLang gives each choice of several, and each request of a list, an id that the gateway does not know."""
+PARSED_KEY = "pdmuxd_parsed"
+"""Beside it: which parsers of SGLang's read the answer (`CHAT`, `CALLS`)."""
+CHAT, CALLS = "chat", "calls"
+_MOST_HANDED_BACK = 48
+"""An answer that a parser still holds after so many tokens stays with SGLang."""
 _BY_LENGTH = "FINISH_LENGTH"
 """SGLang's class of such an end; under another name, ends go SGLang's way alone."""
 _SAMPLES, _SAMPLE_TOKENS = 32, 12
@@ -39,17 +54,21 @@ _UNFINISHED = "\ufffd"
 _MOST_FIRST_TOKENS = 16
 """An answer whose first tokens, so many, are no whole text goes SGLang's way."""
 
+NO_WATCHES: Mapping[str, Watch] = {}
 _log = logging.getLogger(__name__)
 
 
 class _Answer:
     """One whose tokens go to the daemon."""
 
-    __slots__ = ("has_stops", "request", "sent", "stream")
+    __slots__ = ("has_stops", "is_back", "request", "sent", "stream", "watch")
 
-    def __init__(self, request: StreamedRequest, stream: int) -> None:
+    def __init__(self, request: StreamedRequest, stream: int, watch: Watch | None) -> None:
         self.request = request
         self.stream = stream
+        self.watch = watch
+        self.is_back = False
+        """Whether SGLang sends it, until it is known what the tokens behind `sent` are."""
         self.sent = request.send_token_offset
         self.has_stops = bool(request.sampling_params.stop_strs)
 
@@ -58,9 +77,16 @@ class DirectStreamer:
     """Stands in for SGLang's output streamer where results of batches are processed."""
 
     def __init__(
-        self, streamer: OutputStreamer, sender: TokenSender, text_of: Callable[[Sequence[int], bool], str]
+        self,
+        streamer: OutputStreamer,
+        sender: TokenSender,
+        text_of: Callable[[Sequence[int], bool], str],
+        watches: Mapping[str, Watch] = NO_WATCHES,
     ) -> None:
-        """`text_of` is the text of tokens, without special ones if that is asked."""
+        """`text_of` is the text of tokens, without special ones if that is asked; `watches` are by what a
+        request names.
+        """
+        self._watches = watches
         self._streamer = streamer
         self._sender = sender
         self._text_of = text_of
@@ -99,6 +125,7 @@ class DirectStreamer:
         token_ids: list[int] = []
         several: list[tuple[int, list[int]]] = []
         last: list[tuple[int, int]] = []
+        back: list[_Answer] = []
         for request in reqs:
             answer = answers.get(request.rid)
             if answer is None:
@@ -108,12 +135,17 @@ class DirectStreamer:
             elif request.finished_reason is not None:
                 del answers[request.rid]
                 others.append(request)
-                if request is not skip_req and _is_as_long_as_it_may_be(answer):
+                if request is not skip_req and _is_as_long_as_it_may_be(answer) and not _must_be_read(answer):
                     last.append((answer.stream, request.output_ids[-1]))
             elif request is not skip_req and not (answer.has_stops and request.check_match_stop_str_prefix()):
                 tokens = request.output_ids
                 count = len(tokens)
                 new = count - answer.sent
+                if answer.watch is not None and new and _must_be_read(answer):
+                    answer.is_back = True
+                    others.append(request)
+                    back.append(answer)
+                    continue
                 answer.sent = count
                 if new == 1:
                     streams.append(answer.stream)
@@ -123,13 +155,31 @@ class DirectStreamer:
         if others or not reqs:
             self._streamer.stream_output(others, return_logprob, skip_req)
         begun = [begin for request in may_begin if (begin := self._begin(request)) is not None]
-        if streams or several or begun or last:
-            step = TokenStep(begun=begun, streams=streams, token_ids=token_ids, several=several, last=last)
+        heard = [(answer.stream, tokens) for answer in back if (tokens := self._heard(answer))]
+        if streams or several or begun or last or heard:
+            step = TokenStep(
+                begun=begun, streams=streams, token_ids=token_ids, several=several, last=last, heard=heard
+            )
             if not self._sender.send(step):
                 answers.clear()
                 self._streamer.stream_output(
                     [request for request in reqs if request not in others], return_logprob, skip_req
                 )
+
+    def _heard(self, answer: _Answer) -> list[int]:
+        """The tokens that SGLang has read, once it is known what they are: the answer is direct again."""
+        request, watch = answer.request, answer.watch
+        tokens = list(request.output_ids[answer.sent :])
+        if watch is None or request.send_token_offset != len(request.output_ids):
+            return []
+        text = self._text_of(tokens, request.sampling_params.skip_special_tokens)
+        if text.endswith(_UNFINISHED) or not watch.goes_on(text):
+            if len(tokens) > _MOST_HANDED_BACK:
+                del self._answers[request.rid]
+            return []
+        answer.is_back = False
+        answer.sent += len(tokens)
+        return tokens
 
     def _begin(self, request: StreamedRequest) -> Begun | None:
         """After its first tokens went SGLang's way, and its first event is on its way to the client."""
@@ -146,14 +196,15 @@ class DirectStreamer:
             return None
         tokens = request.output_ids[:sent]
         text = self._text_of(tokens, params.skip_special_tokens)
-        if not text or text.endswith(_UNFINISHED):
+        watch = self._watches.get(str((params.custom_params or {}).get(PARSED_KEY, "")))
+        if not text or text.endswith(_UNFINISHED) or not (watch is None or watch.begins(text)):
             if sent < _MOST_FIRST_TOKENS:
                 self._no_text_yet[request.rid] = request
             else:
                 self._no_text_yet.pop(request.rid, None)
             return None
         self._no_text_yet.pop(request.rid, None)
-        answer = self._answers[request.rid] = _Answer(request, self._sender.next_stream())
+        answer = self._answers[request.rid] = _Answer(request, self._sender.next_stream(), watch)
         return Begun(
             stream=answer.stream,
             request_id=answer_id if isinstance(answer_id, str) else request.rid,
@@ -162,6 +213,14 @@ class DirectStreamer:
             skip_special_tokens=params.skip_special_tokens,
             part=request.rid,
         )
+
+
+def _must_be_read(answer: _Answer) -> bool:
+    """Whether a parser of SGLang's may change what is new."""
+    watch = answer.watch
+    if watch is None or answer.is_back:
+        return answer.is_back
+    return not watch.tokens.isdisjoint(answer.request.output_ids[answer.sent :])
 
 
 def _is_as_long_as_it_may_be(answer: _Answer) -> bool:
@@ -181,14 +240,15 @@ def install(scheduler: Scheduler, link: str) -> DirectStreamer | None:
         _log.warning("pdmuxd: tokens go through SGLang's HTTP server: %s", reason)
         return None
     processor = scheduler.batch_result_processor
-    sender = TokenSender(frames_path(link), lambda: _introduce(scheduler, tokenizer_path(link)))
     tokenizer: Any = getattr(scheduler, "tokenizer")  # noqa: B009 - looked at by `_unfit`, no part of the API
+    watches = _watches(scheduler, tokenizer)
+    sender = TokenSender(frames_path(link), lambda: _introduce(scheduler, tokenizer_path(link), watches))
     decode = tokenizer.backend_tokenizer.decode
 
     def text_of(tokens: Sequence[int], skip_special_tokens: bool) -> str:
         return str(decode(list(tokens), skip_special_tokens=skip_special_tokens))
 
-    streamer = DirectStreamer(processor.output_streamer, sender, text_of)
+    streamer = DirectStreamer(processor.output_streamer, sender, text_of, watches)
     object.__setattr__(processor, "output_streamer", streamer)  # it is frozen
     return streamer
 
@@ -206,7 +266,35 @@ def _unfit(scheduler: Scheduler) -> str | None:
     return None
 
 
-def _introduce(scheduler: Scheduler, path: Path) -> Vocabulary:
+def _watches(scheduler: Scheduler, tokenizer: Any) -> dict[str, Watch]:
+    """By what parses an answer; nothing where a parser cannot be watched."""
+    arguments = scheduler.server_args
+    calls, reasoning = (getattr(arguments, name, None) for name in ("tool_call_parser", "reasoning_parser"))
+    found: dict[str, Watch] = {}
+    vocabulary = tokenizer.backend_tokenizer.get_vocab(with_added_tokens=True)
+    thinks = watched_reasoning(reasoning, tokenizer) if reasoning else None
+    called = watched_calls(calls, tokenizer) if calls else None
+    letters, think = "", None
+    reasons: Passes = no_parser
+    if thinks is not None:
+        think, reasons = thinks
+        letters = "".join(mark.strip()[0] for mark in think)
+        found[CHAT] = Watch(
+            tokens=tokens_with(vocabulary, letters), passes=no_parser, think=think, reasons=reasons
+        )
+        if not calls:
+            found[CALLS] = found[CHAT]
+    if called is not None and bool(reasoning) == bool(thinks):
+        found[CALLS] = Watch(
+            tokens=tokens_with(vocabulary, letters + called[0]),
+            passes=called[1],
+            think=think,
+            reasons=reasons,
+        )
+    return found
+
+
+def _introduce(scheduler: Scheduler, path: Path, watches: Mapping[str, Watch]) -> Vocabulary:
     """Write the tokenizer down as it is in force here. Raises: OSError."""
     tokenizer: Any = getattr(scheduler, "tokenizer")  # noqa: B009 - looked at by `_unfit`, no part of the API
     path.write_text(tokenizer.backend_tokenizer.to_str(), encoding="utf-8")
@@ -214,6 +302,8 @@ def _introduce(scheduler: Scheduler, path: Path) -> Vocabulary:
         protocol=TOKEN_FRAMES_PROTOCOL,
         tokenizer_path=str(path),
         samples=tuple(_samples(tokenizer)),
+        watches_calls=CALLS in watches,
+        think=watches[CHAT].think or () if CHAT in watches else (),
         **plain_answers(scheduler, tokenizer),
     )
 

@@ -338,16 +338,34 @@ async def test_there_is_no_receiver_when_its_socket_cannot_be_made(tmp_path):
 @pytest.mark.parametrize(
     ("changes", "taken"),
     [
-        ({}, {"plain", "chat", "several", "counted", "tools", "messages"}),
+        ({}, {"plain", "chat", "several", "counted", "tools", "forced", "messages"}),
         ({"plain_chat": False}, {"plain", "several", "counted"}),
         ({"has_tool_parser": True}, {"plain", "chat", "several", "counted", "messages"}),
         (
+            {"has_tool_parser": True, "watches_calls": True},
+            {"plain", "chat", "several", "counted", "messages", "tools"},
+        ),
+        (
+            {"plain_chat": False, "think": ("<t>", "</t>")},
+            {"plain", "several", "counted", "chat", "tools", "forced"},
+        ),
+        (
+            {"plain_chat": False, "think": ("<t>", "</t>"), "has_tool_parser": True},
+            {"plain", "several", "counted", "chat"},
+        ),
+        (
             {"plain_responses": True, "plain_generate": True},
-            {"plain", "chat", "several", "counted", "tools", "messages", "responses", "generate"},
+            {
+                *("plain", "chat", "several", "counted", "tools"),
+                *("forced", "messages", "responses", "generate"),
+            },
         ),
         ({"protocol": 1, "plain_responses": True, "plain_generate": True}, {"plain", "chat"}),
     ],
-    ids=["parts", "a reasoning parser", "a parser of calls", "all", "an older engine"],
+    ids=[
+        *("parts", "a reasoning parser", "a parser of calls", "a watched parser of calls"),
+        *("watched reasoning", "watched reasoning and a parser of calls", "all", "an older engine"),
+    ],
 )
 async def test_an_engine_says_which_answers_its_tokens_are(path, changes, taken):
     asked = {
@@ -357,6 +375,7 @@ async def test_an_engine_says_which_answers_its_tokens_are(path, changes, taken)
         "counted": Direct(is_counted=True),
         "tools": Direct(is_chat=True, has_tools=True),
         "messages": Direct(Shape.MESSAGES, is_chat=True),
+        "forced": Direct(is_chat=True, has_tools=True, is_forced=True),
         "responses": Direct(Shape.RESPONSES, is_chat=True),
         "generate": Direct(Shape.GENERATE),
     }

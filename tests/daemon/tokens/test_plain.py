@@ -136,7 +136,12 @@ GENERATE = {"text": "x", "stream": True, "sampling_params": {"max_new_tokens": 3
         (
             Kind.MESSAGES,
             MESSAGE | {"tools": [TOOL], "tool_choice": {"type": "none"}},
-            Direct(Shape.MESSAGES, is_chat=True, has_tools=True),
+            Direct(Shape.MESSAGES, is_chat=True),
+        ),
+        (
+            Kind.MESSAGES,
+            MESSAGE | {"tools": [TOOL], "tool_choice": {"type": "any"}},
+            Direct(Shape.MESSAGES, is_chat=True, has_tools=True, is_forced=True),
         ),
         (Kind.MESSAGES, MESSAGE | {"stream": False}, None),
         (Kind.RESPONSES, RESPONSE | {"instructions": "y", "temperature": 0.5}, Direct(Shape.RESPONSES, True)),
@@ -151,6 +156,16 @@ GENERATE = {"text": "x", "stream": True, "sampling_params": {"max_new_tokens": 3
         ),
         (Kind.GENERATE, GENERATE | {"return_logprob": True}, None),
         (Kind.GENERATE, GENERATE | {"sampling_params": {"spaces_between_special_tokens": False}}, None),
+        (Kind.CHAT, ASKED[Kind.CHAT] | {"tools": [TOOL]}, Direct(is_chat=True, has_tools=True)),
+        (
+            Kind.CHAT,
+            ASKED[Kind.CHAT] | {"tools": [TOOL], "tool_choice": "required"},
+            Direct(is_chat=True, has_tools=True, is_forced=True),
+        ),
+        (Kind.CHAT, ASKED[Kind.CHAT] | {"chat_template_kwargs": {"thinking": True}}, Direct(is_chat=True)),
+        (Kind.CHAT, ASKED[Kind.CHAT] | {"chat_template_kwargs": {"force_nonempty_content": True}}, None),
+        (Kind.CHAT, ASKED[Kind.CHAT] | {"separate_reasoning": True}, Direct(is_chat=True)),
+        (Kind.CHAT, ASKED[Kind.CHAT] | {"separate_reasoning": False}, None),
         (Kind.CHAT, ASKED[Kind.CHAT] | {"n": 2}, Direct(is_chat=True, is_several=True)),
         (
             Kind.CHAT,

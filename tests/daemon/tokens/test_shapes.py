@@ -204,3 +204,52 @@ async def test_tokens_that_never_find_their_place_are_noticed_where_there_was_an
     await stream.feed(said + data({"error": {"message": "out of memory"}}))
     await rest(stream)
     assert found == known
+
+
+def chat_event(**delta):
+    return data({"id": "r", "choices": [{"index": 0, "delta": delta, "finish_reason": None}]})
+
+
+async def test_reasoning_and_what_follows_it_have_the_forms_of_the_front_end():
+    stream = merged(Direct(is_chat=True), is_parsed=True, think=("<t>", "</t>"))
+    choice = stream.choice()
+    begun(choice, "<t>a")
+    await stream.feed(chat_event(reasoning_content=None, role="assistant", content=""))
+    await stream.feed(chat_event(reasoning_content="a"))
+    choice.push_one(ord("b"))
+    # The front end was given the end of reasoning and what stands behind it.
+    choice.hear_tokens([ord(letter) for letter in "</t>c"])
+    choice.push_one(ord("d"))
+    await stream.feed(chat_event(reasoning_content="b") + chat_event(reasoning_content=None, content="c"))
+    choice.push_one(ord("e"))
+    said = (await rest(stream)).decode()
+    assert said.count("assistant") == 1
+    deltas = [json.loads(event[6:])["choices"][0]["delta"] for event in said.split("\n\n") if event]
+    assert [d.get("reasoning_content") for d in deltas] == [None, "a", "b", None, None, None]
+    assert [d.get("content") for d in deltas] == ["", None, None, "c", "d", "e"]
+
+
+async def test_tokens_that_a_parser_had_to_read_are_not_said_twice():
+    stream = merged(Direct(is_chat=True, has_tools=True), is_parsed=True)
+    choice = stream.choice()
+    begun(choice, "a")
+    await stream.feed(chat_event(role="assistant", content="", reasoning_content=None))
+    await stream.feed(chat_event(role=None, content="a", tool_calls=None))
+    choice.push_one(ord("b"))
+    choice.hear_tokens([ord("<"), ord("x")])
+    await stream.feed(chat_event(role=None, content="b<x", tool_calls=None))
+    choice.push_one(ord("y"))
+    said = (await rest(stream)).decode()
+    deltas = [json.loads(event[6:])["choices"][0]["delta"] for event in said.split("\n\n") if event]
+    assert [d["content"] for d in deltas] == ["", "a", "b", "<x", "y"]
+    assert all(d["tool_calls"] is None for d in deltas[1:])
+
+
+async def test_an_end_of_reasoning_where_nothing_reasons_leaves_the_rest_to_the_front_end():
+    stream = merged(Direct(is_chat=True), is_parsed=True, think=("<t>", "</t>"))
+    choice = stream.choice()
+    begun(choice, "a")
+    await stream.feed(chat_event(role="assistant", content="", reasoning_content=None))
+    await stream.feed(chat_event(reasoning_content=None, content="a"))
+    choice.hear_tokens([ord(letter) for letter in "</t>"])
+    assert not choice.uses_tokens

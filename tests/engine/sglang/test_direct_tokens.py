@@ -5,7 +5,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from pdmuxd.engine.sglang.internals.direct_tokens import TOKENS_KEY, DirectStreamer
+from pdmuxd.engine.sglang.internals.direct_tokens import CALLS, PARSED_KEY, TOKENS_KEY, DirectStreamer
+from pdmuxd.engine.sglang.internals.parsers import Watch, tokens_with
 
 
 class Streamer:
@@ -226,3 +227,77 @@ def test_a_request_is_left_out_when_sglang_leaves_it_out(rig):
     rig.step(request, other, skip=other)
     assert rig.sender.steps[-1].streams == [1]
     assert rig.sglang.sent == {"a": [1], "b": [1]}
+
+
+LETTER = ord("<")
+
+
+@pytest.fixture
+def watched():
+    """Tokens are letters, and a parser holds back what may begin `<call`."""
+    rig = Rig()
+    watch = Watch(tokens=frozenset({LETTER}), passes=lambda text: not "<call".startswith(text[:5]))
+    text_of = lambda tokens, _: "".join(map(chr, tokens))  # noqa: E731
+    rig.streamer = DirectStreamer(rig.sglang, rig.sender, text_of, {CALLS: watch})
+    return rig
+
+
+def spelled(rig, text):
+    request = Request()
+    request.sampling_params.custom_params[PARSED_KEY] = CALLS
+    for letter in text:
+        rig.step(request, token=ord(letter))
+    return request
+
+
+def test_a_token_that_may_begin_a_call_goes_sglangs_way_until_it_does_not(watched):
+    spelled(watched, "ab<cxyz")
+    assert watched.sglang.sent == {"a": [1, 3, 4, 5]}
+    assert [step.heard for step in watched.sender.steps if step.heard] == [[(1, [*map(ord, "<cx")])]]
+    direct = [token for step in watched.sender.steps for token in step.token_ids]
+    assert "".join(map(chr, direct)) == "byz"
+
+
+def test_everything_goes_sglangs_way_behind_the_begin_of_a_call(watched):
+    spelled(watched, "ab<call" + 60 * "x")
+    assert watched.sglang.sent["a"][1:] == list(range(3, 68))
+    assert not any(step.heard for step in watched.sender.steps)
+    assert not watched.streamer._answers
+
+
+def test_an_answer_that_begins_with_a_call_is_sglangs_alone(watched):
+    spelled(watched, "<call" + 20 * "x")
+    assert watched.sender.steps == []
+
+
+def test_the_last_token_goes_sglangs_way_alone_when_a_parser_must_read_it(watched):
+    request = spelled(watched, "ab")
+    request.finished_reason = FINISH_LENGTH()
+    watched.step(request, token=LETTER)
+    assert not any(step.last for step in watched.sender.steps)
+
+
+@pytest.mark.parametrize(
+    ("text", "begins", "goes_on"),
+    [
+        ("<t>", False, False),
+        ("<t>a", True, False),
+        ("a", True, True),
+        ("</t>", False, False),
+        ("a</t>", False, False),
+        ("a</t>b", False, True),
+        ("a</t>#", False, False),
+    ],
+)
+def test_reasoning_is_read_until_it_is_known_what_follows(text, begins, goes_on):
+    watch = Watch(
+        tokens=frozenset(),
+        passes=lambda said: "#" not in said,
+        think=("<t>", "</t>"),
+        reasons=lambda said: "<" not in said,
+    )
+    assert (watch.begins(text), watch.goes_on(text)) == (begins, goes_on)
+
+
+def test_tokens_with_a_letter_are_found_in_the_vocabulary():
+    assert tokens_with({"a": 1, "<": 2, "\u0120<b": 3, "<call>": 4, "[": 5}, "<") == {2, 3, 4}

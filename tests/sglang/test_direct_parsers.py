@@ -1,0 +1,73 @@
+"""Answers that SGLang's parsers of reasoning and of calls read are the same when tokens come directly."""
+
+import json
+
+import pytest
+from both_ways import both_ways, events, same
+from sglang_processes import OurServer
+
+FLAGS = ("--tool-call-parser", "hermes", "--reasoning-parser", "qwen3")
+TOOL = {"type": "function", "function": {"name": "f", "parameters": {"type": "object", "properties": {}}}}
+ASKED = {"messages": [{"role": "user", "content": "Hello"}], "temperature": 0, "max_tokens": 120}
+CALL = r'<tool_call>\{"name": "f", "arguments": \{\}\}</tool_call>'
+SAID = {
+    "reasoning": ({"max_tokens": 60, "ignore_eos": True}, ("reasoning_content",)),
+    "reasoning, then text": (r"<think>[a-z]{12} <[a-z]{9}</think>[a-z]{12} <b> [a-z]{9}", ("content",)),
+    "reasoning, then a call": (
+        r"<think>[a-z]{12}</think>[a-z]{9} <b>[a-z]{9}" + CALL,
+        ("content", "tool_calls"),
+    ),
+    "a call": (r"[a-z]{12}" + CALL, ("content", "tool_calls")),
+}
+
+
+@pytest.fixture(scope="module")
+def ours(python, model, tmp_path_factory):
+    with OurServer(python, model, tmp_path_factory.mktemp("ours"), flags=FLAGS) as server:
+        yield server
+
+
+@pytest.fixture
+async def gateways(ours):
+    async with both_ways(ours) as found:
+        yield found
+
+
+@pytest.mark.parametrize("case", SAID)
+async def test_events_are_sglangs_own_when_parsers_read_the_answer(gateways, case):
+    direct, http, receiver = gateways
+    options, said = SAID[case]
+    if isinstance(options, str):
+        # A grammar holds from the first token on where the model is not asked to reason.
+        options = {"regex": options, "chat_template_kwargs": {"enable_thinking": False}, "tools": [TOOL]}
+    before = receiver.counts.tokens
+    told = await same(direct, http, "/v1/chat/completions", ASKED | options)
+    assert all(
+        any(f'"{field}":' in event and f'"{field}":null' not in event for event in told) for field in said
+    )
+    assert receiver.counts.tokens - before >= 8
+    assert receiver.mismatches == 0
+
+
+async def test_a_second_begin_of_reasoning_is_text_as_sglang_says_it(gateways):
+    """Which letters of it come in one event depends on what came with the first one."""
+    direct, http, receiver = gateways
+    regex = r"<think>[a-z]{9}</think>[a-z]{9}<think>[a-z]{9}</think>[a-z]{9} <[a-z]{9}"
+    options = {"regex": regex, "chat_template_kwargs": {"enable_thinking": False}}
+    ours, theirs = [await events(url, "/v1/chat/completions", ASKED | options) for url in (direct, http)]
+    assert said(ours) == said(theirs)
+    assert said(ours)["content"].count("think>") == 2
+    assert receiver.mismatches == 0
+
+
+def said(told):
+    """What the client has of each field in the end."""
+    deltas = [
+        choice["delta"]
+        for event in told
+        if event.startswith("data: {")
+        for choice in json.loads(event.removeprefix("data: "))["choices"]
+    ]
+    return {
+        name: "".join(delta.get(name) or "" for delta in deltas) for name in ("reasoning_content", "content")
+    }
