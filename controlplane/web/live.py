@@ -111,6 +111,8 @@ class Now:
             "idle_share": formats.percent(idle),
             "served": formats.rate(stats.requests_per_s),
             "in_time": formats.rate(stats.goodput_per_s),
+            "in_time_by_steps": formats.rate(stats.good_by_steps_per_s),
+            "in_time_forgiven": formats.rate(stats.good_forgiven_per_s),
             "refused": formats.rate(refused),
             "waiting": formats.count(stats.waiting_total),
             "late": formats.count(stats.late_now),

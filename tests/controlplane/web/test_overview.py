@@ -19,7 +19,7 @@ from pdmuxd.controlplane.services.control_plane import ControlPlane
 from pdmuxd.controlplane.telemetry.telemetry import Telemetry
 from pdmuxd.controlplane.web.live import Live
 from pdmuxd.controlplane.web.rendering import ASSETS, asset, ms_with_unit
-from pdmuxd.tui.show import colours
+from pdmuxd.tui.show import colours, formats
 
 TEMPLATES = Path(__file__).parents[3] / "controlplane" / "web" / "templates"
 
@@ -61,6 +61,17 @@ async def test_page_and_rest_agree_when_they_are_asked_at_one_instant(
         assert f'data-key="waiting">{one["waiting"]}<' in row[2]
     assert shown(page, "waiting") == str(sum(one["waiting"] for one in told.values()))
     assert shown(page, "late") == str(sum(one["late_now"] for one in told.values()))
+
+
+async def test_what_was_in_time_is_told_by_steps_and_with_a_late_gap_forgiven_too(
+    browser: Browser, busy: Telemetry
+) -> None:
+    page = (await browser.get("/ui/overview")).text
+    stats = Live(busy).now().stats
+    rates = (stats.goodput_per_s, stats.good_by_steps_per_s, stats.good_forgiven_per_s)
+    names = ("in_time", "in_time_by_steps", "in_time_forgiven")
+    assert tuple(shown(page, name) for name in names) == tuple(map(formats.rate, rates))
+    assert None not in rates
 
 
 async def test_the_tenants_of_the_overview_are_sent_as_csv(browser: Browser) -> None:
