@@ -477,3 +477,19 @@ class ByeEvent(EventMessage):
 
     reason: Literal["stopping"]
     at: datetime
+
+
+EVENTS: dict[str, type[EventMessage]] = {
+    "hello": HelloEvent,
+    "gap": GapEvent,
+    "bye": ByeEvent,
+    "stats": StatsEvent,
+    "tenants": TenantsEvent,
+    "decision": DecisionEvent,
+    "request": RequestEvent,
+    "engine": EngineEvent,
+    "settings": SettingsEvent,
+    "alarm": AlarmEvent,
+    "incident": IncidentEvent,
+}
+"""By the names that they are sent under; the console's values are made from them (`make client`)."""

@@ -16,6 +16,14 @@ from pdmuxd.engine.link.messages import IterationRecord
 KEPT = 20_000
 FOLDED_PER_TICK = 20
 STRICTEST_HOLDS_S = 0.5
+_SAME = DecisionEvent.model_fields.keys() & set(IterationRecord.__struct_fields__)
+"""What is told as the engine said it; a new field that both have is passed on by itself."""
+_SAME_TIME = {
+    name: f"{name.removesuffix('_ms')}_s"
+    for name in DecisionEvent.model_fields
+    if name.endswith("_ms") and f"{name.removesuffix('_ms')}_s" in IterationRecord.__struct_fields__
+}
+"""The same of times."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -135,28 +143,16 @@ def decision_event(run: list[SeenDecision], *, folded_other: int = 0) -> Decisio
         at=instant(last.at_s),
         seq=last.seq,
         count=len(run),
-        step=record.step,
-        mode=record.mode,
-        reason=record.reason,
-        order=record.order,
-        partition_id=record.partition_id,
-        prefill_sms=record.prefill_sms,
-        decode_sms=record.decode_sms,
-        decode_bs=record.decode_bs,
-        decode_reused_tokens=record.decode_reused_tokens,
-        prefill_new_tokens=record.prefill_new_tokens,
-        prefill_layers=record.prefill_layers,
-        decode_steps=record.decode_steps,
-        sitting_out=record.sitting_out,
         sitting_out_for=last.sitting_out_for,
         predicted_ms=ms(last.predicted_s),
         measured_ms=to_ms(last.measured_s),
         measured_max_ms=to_ms(max(seen.measured_s for seen in run)),
-        guard_ratio=record.guard_ratio,
         slack_ms=ms(record.tbt_slack_s),
         slack_min_ms=ms(min(slacks, default=None)),
         folded_other=folded_other,
         tbt_capped=last.tbt_capped,
+        **{name: getattr(record, name) for name in _SAME},
+        **{name: ms(getattr(record, of)) for name, of in _SAME_TIME.items()},
     )
 
 

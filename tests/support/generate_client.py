@@ -1,26 +1,50 @@
-"""Writes the client's methods and types from the OpenAPI document: `make client`.
+"""Writes the client's methods and types from the OpenAPI document, and the console's values: `make client`.
 
     python tests/support/generate_client.py
 
-`tests/tui/client/api/test_generated.py` fails where what is written is not what the document says.
+`tests/tui/client/api/test_generated.py` fails where what is written is not what the document says. What only
+the event stream carries is not in the document: it is read from the messages themselves.
 """
 
 from __future__ import annotations
 
+import json
 import keyword
+import re
 import subprocess
 import sys
 import textwrap
-from collections.abc import Iterator, Mapping
+from collections.abc import Container, Iterable, Iterator, Mapping
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+from pydantic.json_schema import models_json_schema
+
+from pdmuxd.controlplane.events.messages import API_VERSION, EVENTS
+
 FOLDER = Path(__file__).parents[2] / "tui" / "client" / "api"
+READ_BY_CONSOLE = (
+    *(
+        "ActionOut",
+        "AttainmentOut",
+        "DecisionsOut",
+        "DriftOut",
+        "EffectsOut",
+        "GuardOut",
+        "HistoryOut",
+        "LogOut",
+    ),
+    *("OutlookOut", "PartitionsOut", "PastAlarmsOut", "RequestOut", "RequestsOut", "TenantOut"),
+    "WhatIfOut",
+)
+"""The answers that the console makes values of, beside the events; what stands in them follows."""
 SCALARS = {"string": "str", "integer": "int", "number": "float", "boolean": "bool", "null": "None"}
 HEADERS = {"if-match": "if_match", "x-change-reason": "why", "idempotency-key": "idempotency_key"}
 OPTIONS = {"if_match": "int | str", "why": "str", "idempotency_key": "str", "timeout_s": "float"}
 STREAM = "stream_events"
+BASES = {"GroupOut": "WorkOut", "RequestOut": "RequestEvent", "WorkOut": "UseOut"}
+"""What has the fields of another and is shown like it."""
 _MODELS = "models."
 _CURSORS = {"after", "before"}
 _PREFIX = "/api/v1"
@@ -36,6 +60,7 @@ def generated(document: Json) -> dict[str, str]:
         "models.py": "\n".join(_models(document["components"]["schemas"])),
         "operations.py": "\n".join(_operations(document, is_async=False)),
         "async_operations.py": "\n".join(_operations(document, is_async=True)),
+        "../wire.py": "\n".join(_values({**_events(), **document["components"]["schemas"]})),
     }
 
 
@@ -72,6 +97,88 @@ def _models(schemas: Json) -> Iterator[str]:
         yield _docstring(_sentence(schema), " " * 4) + "\n"
         yield from (f"    {field}: {kind}" for field, kind in fields.items())
         yield ""
+
+
+def _events() -> Json:
+    """The schemas of the events, and of what stands in them."""
+    kinds = [(kind, "serialization") for kind in EVENTS.values()]
+    _, found = models_json_schema(kinds, ref_template=_REFERENCE + "{model}")
+    schemas: Json = found["$defs"]
+    return schemas
+
+
+def _values(schemas: Json) -> Iterator[str]:
+    """What the console reads, as structs that take what an older or a newer daemon says.
+
+    A number, a list or what may be null has a default: an older daemon may not send it. Words are texts: a
+    newer daemon has some that this console does not know.
+    """
+    yield f'"""What the daemon says, as the console reads it. {_MADE}\n\nWhat each field means is there."""\n'
+    yield "from __future__ import annotations\n"
+    yield "from datetime import datetime\n"
+    yield f"import msgspec\n\nAPI_VERSION = {API_VERSION}\n\n"
+    wanted = [*(kind.__name__ for kind in EVENTS.values()), *READ_BY_CONSOLE]
+    lenient: set[str] = set()  # those that can be made of nothing
+    for name in _inner_first(wanted, schemas):
+        base = BASES.get(name)
+        inherited = schemas[base]["properties"] if base else {}
+        yield f"class {name}({base or 'msgspec.Struct'}, frozen=True, kw_only=True):"
+        yield _docstring(_sentence(schemas[name]), " " * 4) + "\n"
+        defaults = {field: _default(schema, lenient) for field, schema in schemas[name]["properties"].items()}
+        if None not in defaults.values():
+            lenient.add(name)
+        for field, schema in schemas[name]["properties"].items():
+            if field in inherited:
+                continue
+            default = defaults[field]
+            if keyword.iskeyword(field):
+                values = ", ".join([f"name={field!r}", *([f"default={default}"] if default else [])])
+                default = f"msgspec.field({values})"
+            yield f"    {_named(field)}: {_value(schema)}" + (f" = {default}" if default else "")
+        yield "\n"
+    yield "EVENTS = {"
+    yield from (f"    {name!r}: {kind.__name__}," for name, kind in EVENTS.items())
+    yield "}"
+    yield f"Event = {' | '.join(kind.__name__ for kind in EVENTS.values())}"
+
+
+def _inner_first(wanted: Iterable[str], schemas: Json) -> list[str]:
+    """The schemas with all that stands in them, which comes before them."""
+    found: list[str] = []
+    for name in wanted:
+        inside = re.findall(_REFERENCE + r"(\w+)", json.dumps(schemas[name]))
+        bases = [BASES[name]] if name in BASES else []
+        found += [one for one in (*_inner_first([*bases, *inside], schemas), name) if one not in found]
+    return list(dict.fromkeys(found))
+
+
+def _value(schema: Json) -> str:
+    """The type of the value that is made of what a schema describes."""
+    if "anyOf" in schema:
+        return " | ".join(dict.fromkeys(_value(one) for one in schema["anyOf"]))
+    match schema.get("type"):
+        case "string":
+            return "datetime" if schema.get("format") == "date-time" else "str"
+        case "array":
+            return f"tuple[{_value(schema['items'])}, ...]"
+        case "object" if isinstance(schema.get("additionalProperties"), dict):
+            return f"dict[str, {_value(schema['additionalProperties'])}]"
+    return type_of(schema)
+
+
+def _default(schema: Json, lenient: Container[str]) -> str | None:
+    """What a field is where the daemon does not send it; None: it must."""
+    default = schema.get("default")
+    if default is not None and not isinstance(default, list | dict):
+        return repr(default)
+    if any(one.get("type") == "null" for one in schema.get("anyOf", ())):
+        return "None"
+    if "$ref" in schema:
+        name = type_of(schema)
+        return f"{name}()" if name in lenient else None
+    return {"array": "()", "object": "{}", "integer": "0", "number": "0.0", "boolean": "False"}.get(
+        schema.get("type", "")
+    )
 
 
 def _sentence(schema: Json) -> str:

@@ -69,6 +69,7 @@ def attainment() -> Json:
                 "requests": 812,
                 "refused": refused,
                 "in_flight": 5,
+                "verdict": "met",
             }
             for name, missed, refused in (("chat", 0, 0), ("batch", 7, 0), ("search", 1, 12))
         ],
@@ -135,6 +136,8 @@ def what_if(tbt_ms: float) -> Json:
             "from": "recent",
         },
         "feasible": bool(meeting),
+        "policy": "auto",
+        "mode": "split",
         "chosen_partition_id": chosen["partition_id"],
         "reason": "best_fit" if meeting else "tbt_infeasible",
         "text": f"{chosen['decode_sms']} SMs decode and {chosen['prefill_sms']} prefill: worst case "
@@ -226,7 +229,7 @@ def guard_cell(decode_sms: int, prefill_new: int, decode_bs: int, ratio: float, 
 def guard() -> Json:
     cells = [guard_cell(16, new, bs, 1.0 + 0.1 * new + 0.05 * bs) for new in range(4) for bs in range(1, 6)]
     cells.append(guard_cell(48, 2, 4, 1.31, raised=True, changed_at=instant(-1)))
-    return {"default_ratio": 1.2, "frozen": False, "cells": cells}
+    return {"cells": cells}
 
 
 def drift() -> Json:
@@ -256,7 +259,8 @@ def engine_log() -> Json:
 
 
 def alarms() -> Json:
-    raised = {"kind": "ttft_burn", "tenant": "chat", "severity": "warning", "text": "chat: TTFT misses"}
+    raised = {"kind": "ttft_burn", "tenant": "chat", "severity": "warning"}
+    raised |= {"raised_at": instant(-120), "text": "chat: TTFT misses"}
     ended = raised | {"kind": "tbt_burn", "text": "chat: TBT misses"}
     return {
         "alarms": [

@@ -91,7 +91,12 @@ def stats(at_s: float = 0.0, **changes: Any) -> Json:
         "waiting_total": 5,
         "late_now": 3,
         "oldest_wait_ms": 8200.0,
-        "totals": {"steps": 9100, "switches": 33},
+        "totals": {
+            "steps": 9100,
+            "switches": 33,
+            "prompt_tokens": 10_000_000 + round(8123 * at_s),
+            "output_tokens": 1_000_000 + round(911 * at_s),
+        },
     } | changes
 
 

@@ -42,11 +42,8 @@ def forward(node, daemon, seen):
     """The console gets what the daemon has told since, at the times at which it was told."""
     number, at_s = seen
     for event in node.telemetry.events.after(number, 10_000):
-        # A console passes over the event `incident`: it takes incidents from `tenants`.
-        if event.type != "incident":
-            daemon.send_encoded(event.type, event.data.decode(), after_s=event.at_s - at_s)
-            at_s = event.at_s
-        number = event.number
+        daemon.send_encoded(event.type, event.data.decode(), after_s=event.at_s - at_s)
+        number, at_s = event.number, event.at_s
     return number, at_s
 
 

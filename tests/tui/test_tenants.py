@@ -11,7 +11,7 @@ import scenes
 from console_daemon import problem
 from textual.widgets import Input
 
-from pdmuxd.tui.client.wire import RequestLifecycle
+from pdmuxd.tui.client.wire import RequestEvent
 from pdmuxd.tui.show.requests import cells
 from pdmuxd.tui.show.roles import Role
 
@@ -254,7 +254,7 @@ async def test_the_split_and_the_host_are_named_when_they_are_to_blame(console, 
 
 async def test_a_near_miss_is_not_red_when_the_tenant_gets_what_it_was_promised():
     near = msgspec.convert(
-        scenes.request_life(tbt_max_ms=40.5, tbt_target_ms=40.0), RequestLifecycle, strict=False
+        scenes.request_life(tbt_max_ms=40.5, tbt_target_ms=40.0), RequestEvent, strict=False
     )
     assert cells(near, None, None, is_met=True)[3].role is Role.PLAIN
     assert cells(near, None, None, is_met=False)[3].role is Role.BAD

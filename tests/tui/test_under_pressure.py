@@ -9,7 +9,7 @@ import pytest
 import routes
 import scenes
 
-from pdmuxd.tui.client.wire import StrictestTbt
+from pdmuxd.tui.client.wire import TbtTarget
 from pdmuxd.tui.show.reasons import sitting_out
 from pdmuxd.tui.show.words import REASONS
 
@@ -123,5 +123,5 @@ async def test_the_engines_screen_counts_what_is_set_aside_as_in_prefill(console
 
 
 def test_one_that_sits_out_is_one():
-    assert sitting_out(1, StrictestTbt(tenant="chat", tbt_ms=20.0)) == "1 relaxed sits out for chat's 20 ms"
+    assert sitting_out(1, TbtTarget(tenant="chat", tbt_ms=20.0)) == "1 relaxed sits out for chat's 20 ms"
     assert sitting_out(0, None) == ""

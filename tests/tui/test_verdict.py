@@ -87,6 +87,7 @@ async def test_all_is_well_when_every_tenant_meets_its_own_targets(console, daem
 def incident(tenant, state, **changes):
     """One that began three minutes ago, and had its last miss a minute ago if it is over."""
     told = {
+        "at": scenes.instant(),
         "incident_id": f"{tenant}-1",
         "tenant": tenant,
         "state": state,
@@ -96,6 +97,7 @@ def incident(tenant, state, **changes):
         "promised_ratio": 0.99,
         "targets": [
             {"target": "ttft", "judged": 90, "missed": 30, "worst_ratio": 0.5, "worst_by_ms": 4000.0}
+            | {"worst_at": scenes.instant(-90)}
         ],
         "cause": "queued",
         "behind": "batch",

@@ -21,7 +21,17 @@ from pdmuxd.tui.client.api.errors import (
 from pdmuxd.tui.client.connection import Connection, Link
 from pdmuxd.tui.client.sse import ServerEvent
 from pdmuxd.tui.client.target import Clock
-from pdmuxd.tui.client.wire import API_VERSION, Bye, Event, Hello, decode
+from pdmuxd.tui.client.wire import API_VERSION, EVENTS, ByeEvent, Event, HelloEvent
+
+_DECODERS: dict[str, msgspec.json.Decoder[Event]] = {
+    name: msgspec.json.Decoder(kind) for name, kind in EVENTS.items()
+}
+
+
+def decode(kind: str, data: bytes) -> Event | None:
+    """The event, or None for a type that is newer than this console. Raises: msgspec.MsgspecError."""
+    decoder = _DECODERS.get(kind)
+    return decoder.decode(data) if decoder is not None else None
 
 
 class _EndedError(Exception):
@@ -98,7 +108,7 @@ class EventStream:
 
     def _take(self, event: Event) -> None:
         """Pass an event on. Raises: _EndedError if it ends the connection."""
-        if isinstance(event, Hello):
+        if isinstance(event, HelloEvent):
             if event.api_version != API_VERSION:
                 raise _EndedError(
                     Link.MISMATCH,
@@ -107,7 +117,7 @@ class EventStream:
                 )
             self._set(self.connection.live())
         self._on_event(event)
-        if isinstance(event, Bye):
+        if isinstance(event, ByeEvent):
             raise _EndedError(Link.AWAY, "the daemon is stopping")
 
     def _decode(self, raw: ServerEvent) -> Event | None:

@@ -1,115 +1,157 @@
-"""What the event stream carries, as docs/api.md has it. Fields that a newer daemon adds are ignored.
+"""What the daemon says, as the console reads it. Made by `make client` from the OpenAPI document.
 
-One file, though a long one: a message a class, and the table that tells them apart.
-"""
+What each field means is there."""
 
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Any
 
 import msgspec
 
 API_VERSION = 1
 
 
-class _Wire(msgspec.Struct, frozen=True, kw_only=True):
-    pass
+class PartitionOut(msgspec.Struct, frozen=True, kw_only=True):
+    """The SMs of one partition group."""
+
+    prefill_sms: int = 0
+    decode_sms: int = 0
 
 
-class Percentiles(_Wire, frozen=True, kw_only=True):
-    """Milliseconds; None where `count` is 0."""
+class EngineEvent(msgspec.Struct, frozen=True, kw_only=True):
+    """The engine's state, at each change of it."""
+
+    at: datetime
+    state: str
+    reason: str | None = None
+    since: datetime
+    pid: int | None = None
+    restarts: int = 0
+    held: bool = False
+    wanted_version: int = 0
+    acked_version: int = 0
+    kind: str | None = None
+    engine_version: str | None = None
+    model: str | None = None
+    device: str | None = None
+    total_sms: int | None = None
+    partitions: tuple[PartitionOut, ...] | None = None
+    profile: str | None = None
+    policy: str | None = None
+
+
+class AlarmEvent(msgspec.Struct, frozen=True, kw_only=True):
+    """An alarm was raised, or cleared."""
+
+    at: datetime
+    id: str
+    kind: str
+    tenant: str | None = None
+    state: str
+    severity: str
+    since: datetime
+    text: str
+
+
+class IncidentTarget(msgspec.Struct, frozen=True, kw_only=True):
+    """One target during an incident: how much of it was missed, and how badly at worst."""
+
+    target: str
+    judged: int = 0
+    missed: int = 0
+    worst_ratio: float = 0.0
+    worst_at: datetime
+    worst_by_ms: float = 0.0
+
+
+class IncidentEvent(msgspec.Struct, frozen=True, kw_only=True):
+    """A time in which a tenant did not get what it is promised, from its first miss to its last."""
+
+    at: datetime
+    incident_id: str
+    tenant: str
+    state: str
+    began_at: datetime
+    last_missed_at: datetime
+    over_at: datetime | None = None
+    ended_by: str | None = None
+    promised_ratio: float = 0.0
+    targets: tuple[IncidentTarget, ...] = ()
+    cause: str
+    cause_ratio: float | None = None
+    behind: str | None = None
+    text: str
+    command: str | None = None
+    predicted: str | None = None
+    not_predicted: str | None = None
+
+
+class HelloEvent(msgspec.Struct, frozen=True, kw_only=True):
+    """The first event of every stream: who answers, and how things are now."""
+
+    version: str
+    api_version: int = 0
+    session: str
+    started_at: datetime
+    at: datetime
+    role: str
+    head: str
+    engine: EngineEvent
+    alarms: tuple[AlarmEvent, ...] = ()
+    incidents: tuple[IncidentEvent, ...] = ()
+    settings_version: int = 0
+    heartbeat_ms: float = 0.0
+    stats_ms: float = 0.0
+
+
+class GapEvent(msgspec.Struct, frozen=True, kw_only=True):
+    """Events that this client will not get."""
+
+    reason: str
+    lost: int | None = None
+    from_: str | None = msgspec.field(name="from", default=None)
+    to: str | None = None
+    at: datetime
+
+
+class ByeEvent(msgspec.Struct, frozen=True, kw_only=True):
+    """The last event of a stream that the daemon ends."""
+
+    reason: str
+    at: datetime
+
+
+class Totals(msgspec.Struct, frozen=True, kw_only=True):
+    """The engine's counters since it started."""
+
+    steps: int = 0
+    switches: int = 0
+    preemptions: int = 0
+    retractions: int = 0
+    prompt_tokens: int = 0
+    reused_tokens: int = 0
+    output_tokens: int = 0
+    dropped_records: int = 0
+
+
+class Spread(msgspec.Struct, frozen=True, kw_only=True):
+    """A distribution in milliseconds; percentiles are within 4%, null when `count` is 0."""
 
     count: int = 0
     p50: float | None = None
     p99: float | None = None
 
 
-class Partition(_Wire, frozen=True, kw_only=True):
-    """The SMs of one partition group."""
-
-    prefill_sms: int
-    decode_sms: int
-
-
-class Engine(_Wire, frozen=True, kw_only=True):
-    """The engine's state and what it said of itself; None until it has said hello."""
-
-    at: datetime
-    state: str
-    reason: str | None = None
-    since: datetime | None = None
-    pid: int | None = None
-    restarts: int = 0
-    kind: str | None = None
-    engine_version: str | None = None
-    model: str | None = None
-    device: str | None = None
-    total_sms: int | None = None
-    partitions: tuple[Partition, ...] | None = None
-    profile: str | None = None
-    policy: str | None = None
-    wanted_version: int | None = None
-    acked_version: int | None = None
-    held: bool = False
-
-
-class Alarm(_Wire, frozen=True, kw_only=True):
-    """Raised once, cleared once."""
-
-    at: datetime
-    id: str
-    kind: str
-    state: str
-    severity: str = "warning"
-    tenant: str | None = None
-    since: datetime | None = None
-    text: str = ""
-
-    def saying(self, text: str) -> Alarm:
-        """The same with another text."""
-        return msgspec.structs.replace(self, text=text)
-
-
-class Hello(_Wire, frozen=True, kw_only=True):
-    """The first event of every connection."""
-
-    version: str
-    api_version: int
-    session: str
-    at: datetime
-    role: str = "admin"
-    started_at: datetime | None = None
-    engine: Engine | None = None
-    alarms: tuple[Alarm, ...] = ()
-    settings_version: int = 0
-
-
-class Gap(_Wire, frozen=True, kw_only=True):
-    """Events that this client will not see: `expired`, `slow` or `restarted`."""
-
-    reason: str
-    lost: int | None = None
-
-
-class Bye(_Wire, frozen=True, kw_only=True):
-    """The daemon stops."""
-
-    reason: str = "stopping"
-
-
-class StrictestTbt(_Wire, frozen=True, kw_only=True):
-    """Whose target sets the split."""
+class TbtTarget(msgspec.Struct, frozen=True, kw_only=True):
+    """The strictest TBT target of the tenants with requests in flight, or of all if there are none."""
 
     tenant: str
-    tbt_ms: float
+    tbt_ms: float = 0.0
 
 
-class Stats(_Wire, frozen=True, kw_only=True):
-    """Ten times a second; the engine's fields are None while there is none."""
+class StatsEvent(msgspec.Struct, frozen=True, kw_only=True):
+    """The daemon and its engine at one instant, ten times a second."""
 
-    at: datetime
-    state: str
     engine_age_ms: float | None = None
     policy: str | None = None
     uptime_ms: float | None = None
@@ -124,7 +166,6 @@ class Stats(_Wire, frozen=True, kw_only=True):
     running: int | None = None
     waiting: int | None = None
     prefilling: int | None = None
-    in_flight: int | None = None
     kv_used_tokens: int | None = None
     kv_capacity_tokens: int | None = None
     cached_tokens: int | None = None
@@ -132,40 +173,43 @@ class Stats(_Wire, frozen=True, kw_only=True):
     prompt_tokens_per_s: float | None = None
     output_tokens_per_s: float | None = None
     steps_per_s: float | None = None
-    window_ms: float = 60_000
-    requests_per_s: float | None = None
-    goodput_per_s: float | None = None
+    totals: Totals | None = None
+    at: datetime
+    state: str
+    in_flight: int = 0
+    window_ms: float = 0.0
+    requests_per_s: float = 0.0
+    goodput_per_s: float = 0.0
     good_by_steps_per_s: float | None = None
     good_forgiven_per_s: float | None = None
-    ttft_ms: Percentiles = Percentiles()
-    tbt_gap_ms: Percentiles = Percentiles()
-    tbt_worst_ms: Percentiles = Percentiles()
-    strictest_tbt: StrictestTbt | None = None
-    waiting_total: int | None = None
-    late_now: int | None = None
-    oldest_wait_ms: float | None = None
-    totals: dict[str, int] | None = None
+    ttft_ms: Spread = Spread()
+    tbt_gap_ms: Spread = Spread()
+    tbt_worst_ms: Spread = Spread()
+    strictest_tbt: TbtTarget | None = None
+    waiting_total: int = 0
+    late_now: int = 0
+    oldest_wait_ms: float = 0.0
 
 
-class TenantLoad(_Wire, frozen=True, kw_only=True):
+class TenantLoad(msgspec.Struct, frozen=True, kw_only=True):
     """One tenant in the event `tenants`."""
 
     tenant: str
     in_flight: int = 0
-    waiting: int | None = None
+    waiting: int = 0
     late_now: int = 0
     oldest_wait_ms: float = 0.0
-    verdict: str | None = None
-    target_ratio: float | None = None
+    verdict: str = "no_traffic"
+    target_ratio: float = 0.0
     requests_per_s: float = 0.0
     goodput_per_s: float = 0.0
     good_by_steps_per_s: float | None = None
     good_forgiven_per_s: float | None = None
     output_tokens_per_s: float = 0.0
     refused_per_s: float = 0.0
-    ttft_ms: Percentiles = Percentiles()
-    tbt_gap_ms: Percentiles = Percentiles()
-    tbt_worst_ms: Percentiles = Percentiles()
+    ttft_ms: Spread = Spread()
+    tbt_gap_ms: Spread = Spread()
+    tbt_worst_ms: Spread = Spread()
     ttft_attainment_ratio: float | None = None
     tbt_attainment_ratio: float | None = None
     availability_ratio: float | None = None
@@ -182,56 +226,29 @@ class TenantLoad(_Wire, frozen=True, kw_only=True):
     planned_tbt_ms: float | None = None
 
 
-class IncidentTarget(_Wire, frozen=True, kw_only=True):
-    """One target during an incident."""
-
-    target: str
-    judged: int = 0
-    missed: int = 0
-    worst_ratio: float = 1.0
-    worst_by_ms: float = 0.0
-
-
-class Incident(_Wire, frozen=True, kw_only=True):
-    """A time in which a tenant did not get what it is promised."""
-
-    incident_id: str
-    tenant: str
-    state: str
-    began_at: datetime
-    last_missed_at: datetime
-    over_at: datetime | None = None
-    promised_ratio: float = 0.0
-    targets: tuple[IncidentTarget, ...] = ()
-    cause: str = "unknown"
-    behind: str | None = None
-    text: str = ""
-    command: str | None = None
-    predicted: str | None = None
-
-
-class Tenants(_Wire, frozen=True, kw_only=True):
-    """Once a second."""
+class TenantsEvent(msgspec.Struct, frozen=True, kw_only=True):
+    """The busiest tenants, once a second."""
 
     at: datetime
+    window_ms: float = 0.0
     omitted: int = 0
     tenants: tuple[TenantLoad, ...] = ()
-    incidents: tuple[Incident, ...] = ()
+    incidents: tuple[IncidentEvent, ...] = ()
     incidents_omitted: int = 0
     alarm_texts: dict[str, str] = {}
-    """What alarms that are raised say now, by their ids."""
 
 
-class Decision(_Wire, frozen=True, kw_only=True):
-    """`count` decisions of the same mode, reason and group; the numbers are the last one's."""
+class DecisionEvent(msgspec.Struct, frozen=True, kw_only=True):
+    """One decision, or several alike that followed each other; single values are the last one's."""
 
     at: datetime
+    seq: int = 0
+    count: int = 0
+    step: int = 0
     mode: str
     reason: str
+    order: str = "arrival"
     partition_id: int = 0
-    seq: int = 0
-    count: int = 1
-    step: int = 0
     prefill_sms: int = 0
     decode_sms: int = 0
     decode_bs: int = 0
@@ -240,41 +257,42 @@ class Decision(_Wire, frozen=True, kw_only=True):
     prefill_layers: int = 0
     decode_steps: int = 0
     sitting_out: int = 0
-    sitting_out_for: StrictestTbt | None = None
+    sitting_out_for: TbtTarget | None = None
     predicted_ms: float | None = None
-    measured_ms: float | None = None
-    measured_max_ms: float | None = None
+    measured_ms: float = 0.0
+    measured_max_ms: float = 0.0
     guard_ratio: float | None = None
     slack_ms: float | None = None
     slack_min_ms: float | None = None
     folded_other: int = 0
+    tbt_capped: tuple[str, ...] = ()
 
 
-class Miss(_Wire, frozen=True, kw_only=True):
+class RequestViolation(msgspec.Struct, frozen=True, kw_only=True):
     """A target that a request missed."""
 
     target: str
-    text: str = ""
-    by_ms: float | None = None
-    cause: str = "unknown"
+    by_ms: float = 0.0
+    cause: str
+    text: str
     mode: str | None = None
     prefill_sms: int | None = None
     decode_sms: int | None = None
 
 
-class Moment(_Wire, frozen=True, kw_only=True):
-    """One instant of a request's life."""
+class TimelinePoint(msgspec.Struct, frozen=True, kw_only=True):
+    """An instant in a request's life, counted from its arrival."""
 
-    at_ms: float
+    at_ms: float = 0.0
     what: str
 
 
-class RequestLifecycle(_Wire, frozen=True, kw_only=True):
-    """A request; the engine's fields are None while it is in flight."""
+class RequestEvent(msgspec.Struct, frozen=True, kw_only=True):
+    """The life of a request; what the engine tells is null while it is in flight or if the engine died."""
 
     request_id: str
     tenant: str
-    state: str = "ended"
+    state: str
     outcome: str | None = None
     error: str | None = None
     path: str | None = None
@@ -301,71 +319,604 @@ class RequestLifecycle(_Wire, frozen=True, kw_only=True):
     delivered_tbt_max_ms: float | None = None
     delivered_tbt_gaps_missed: int | None = None
     delivered_e2e_ms: float | None = None
-    missed: tuple[Miss, ...] = ()
-    timeline: tuple[Moment, ...] = ()
-    decisions: dict[str, Any] | None = None
-
-    @property
-    def seen_ttft_ms(self) -> float | None:
-        """The TTFT that is judged: the client's if it is known, else the engine's."""
-        return self.ttft_ms if self.delivered_ttft_ms is None else self.delivered_ttft_ms
-
-    @property
-    def seen_tbt_max_ms(self) -> float | None:
-        """The longest gap that is judged, likewise."""
-        return self.tbt_max_ms if self.delivered_ttft_ms is None else self.delivered_tbt_max_ms
-
-    @property
-    def seen_e2e_ms(self) -> float | None:
-        """The time to its last token that is judged, likewise."""
-        return self.e2e_ms if self.delivered_e2e_ms is None else self.delivered_e2e_ms
-
-    @property
-    def late_gaps(self) -> int:
-        """How many gaps were too long, likewise."""
-        if self.delivered_ttft_ms is not None and self.delivered_tbt_gaps_missed is not None:
-            return self.delivered_tbt_gaps_missed
-        return (self.tbt_gaps or 0) - (self.tbt_gaps_met or 0)
+    missed: tuple[RequestViolation, ...] = ()
+    timeline: tuple[TimelinePoint, ...] = ()
 
 
-class ChangedTenant(_Wire, frozen=True, kw_only=True):
-    """A tenant whose targets were edited."""
+class Targets(msgspec.Struct, frozen=True, kw_only=True):
+    """A tenant's targets in the event `settings`."""
 
     tenant: str
     slo_version: int = 0
-    tbt_ms: float | None = None
+    tbt_ms: float = 0.0
+    ttft_fixed_ms: float = 0.0
+    ttft_per_1k_new_tokens_ms: float = 0.0
+    attainment_ratio: float = 0.0
+    e2e_ms: float | None = None
+    enabled: bool = False
 
 
-class Settings(_Wire, frozen=True, kw_only=True):
-    """A settings version was wanted, or came into force."""
+class SettingsEvent(msgspec.Struct, frozen=True, kw_only=True):
+    """A settings version was wanted, or came into force in the engine."""
 
     at: datetime
     kind: str
-    version: int
-    changed: tuple[ChangedTenant, ...] = ()
+    version: int = 0
+    changed: tuple[Targets, ...] = ()
     removed: tuple[str, ...] = ()
 
 
-Event = Hello | Gap | Bye | Stats | Tenants | Decision | RequestLifecycle | Engine | Settings | Alarm
-_KINDS: dict[str, type[Event]] = {
-    "hello": Hello,
-    "gap": Gap,
-    "bye": Bye,
-    "stats": Stats,
-    "tenants": Tenants,
-    "decision": Decision,
-    "request": RequestLifecycle,
-    "engine": Engine,
-    "settings": Settings,
-    "alarm": Alarm,
-}
-_DECODERS: dict[str, msgspec.json.Decoder[Any]] = {
-    name: msgspec.json.Decoder(kind) for name, kind in _KINDS.items()
-}
+class ActionOut(msgspec.Struct, frozen=True, kw_only=True):
+    """What came of it."""
+
+    action: str
+    changed: bool = False
+    state: str
+    text: str
 
 
-def decode(kind: str, data: bytes) -> Event | None:
-    """The event, or None for a type that is newer than this console. Raises: msgspec.MsgspecError."""
-    decoder = _DECODERS.get(kind)
-    event: Event | None = decoder.decode(data) if decoder is not None else None
-    return event
+class TotalsOut(msgspec.Struct, frozen=True, kw_only=True):
+    """All tenants together, whatever this page shows of them."""
+
+    tenants: int = 0
+    active: int = 0
+    met: int = 0
+    missed: int = 0
+    in_flight: int = 0
+    waiting: int = 0
+    late_now: int = 0
+    oldest_wait_ms: float = 0.0
+    requests: int = 0
+    refused: int = 0
+
+
+class WindowOut(msgspec.Struct, frozen=True, kw_only=True):
+    """One target over one window."""
+
+    window_ms: float = 0.0
+    requests: int = 0
+    judged: int = 0
+    missed: int = 0
+    attainment_ratio: float | None = None
+    engine_judged: int = 0
+    engine_missed: int = 0
+    budget_left_ratio: float = 0.0
+    burn: float | None = None
+
+
+class AvailabilityOut(msgspec.Struct, frozen=True, kw_only=True):
+    """Whether requests were served, over one window."""
+
+    window_ms: float = 0.0
+    asked: int = 0
+    unserved: int = 0
+    limited: int = 0
+    availability_ratio: float | None = None
+    budget_left_ratio: float = 0.0
+    burn: float | None = None
+
+
+class TenantAttainmentOut(msgspec.Struct, frozen=True, kw_only=True):
+    """One tenant."""
+
+    tenant: str
+    target_ratio: float = 0.0
+    budget_left_ratio: float = 0.0
+    ttft: tuple[WindowOut, ...] = ()
+    tbt: tuple[WindowOut, ...] = ()
+    e2e: tuple[WindowOut, ...] = ()
+    availability: tuple[AvailabilityOut, ...] = ()
+    outcomes: dict[str, int] = {}
+    requests: int = 0
+    refused: int = 0
+    in_flight: int = 0
+    waiting: int = 0
+    late_now: int = 0
+    oldest_wait_ms: float = 0.0
+    verdict: str
+
+
+class AttainmentOut(msgspec.Struct, frozen=True, kw_only=True):
+    """A page of the tenants, by name."""
+
+    windows_ms: tuple[float, ...] = ()
+    totals: TotalsOut | None = None
+    tenants: tuple[TenantAttainmentOut, ...] = ()
+
+
+class DecisionsOut(msgspec.Struct, frozen=True, kw_only=True):
+    """The newest decisions that fit, newest first."""
+
+    decisions: tuple[DecisionEvent, ...] = ()
+    total_seen: int = 0
+    oldest_at: datetime | None = None
+    dropped: int = 0
+
+
+class DriftPairOut(msgspec.Struct, frozen=True, kw_only=True):
+    """Measured over predicted for one kind of work, over the last ten minutes."""
+
+    work: str
+    sms: int = 0
+    samples: int = 0
+    p50_ratio: float = 0.0
+    p90_ratio: float = 0.0
+    error_p50_ratio: float = 0.0
+    error_p90_ratio: float = 0.0
+
+
+class DriftOut(msgspec.Struct, frozen=True, kw_only=True):
+    """How far predictors are off."""
+
+    pairs: tuple[DriftPairOut, ...] = ()
+    alarm: bool = False
+
+
+class SmUseOut(msgspec.Struct, frozen=True, kw_only=True):
+    """Who had the SMs; null where there was nothing to average."""
+
+    split_ratio: float | None = None
+    fused_ratio: float | None = None
+    prefill_sms: float | None = None
+    decode_sms: float | None = None
+    prefill_busy_ratio: float | None = None
+    decode_busy_ratio: float | None = None
+
+
+class StandingOut(msgspec.Struct, frozen=True, kw_only=True):
+    """How one tenant's targets were met, as clients saw it where the gateway could."""
+
+    tenant: str
+    requests: int = 0
+    ttft_attainment_ratio: float | None = None
+    ttft_p99_ms: float | None = None
+    gaps: int = 0
+    tbt_attainment_ratio: float | None = None
+    tbt_p99_ms: float | None = None
+
+
+class EffectMeasuredOut(msgspec.Struct, frozen=True, kw_only=True):
+    """The minute before a change, or the time since."""
+
+    length_ms: float = 0.0
+    sms: SmUseOut = SmUseOut()
+    tenants: tuple[StandingOut, ...] = ()
+
+
+class ReplayedTenantOut(msgspec.Struct, frozen=True, kw_only=True):
+    """Shares in time that one tenant's requests since the change are forecast to get."""
+
+    tenant: str
+    requests: int = 0
+    ttft_before_ratio: float | None = None
+    ttft_after_ratio: float | None = None
+    tbt_before_ratio: float | None = None
+    tbt_after_ratio: float | None = None
+
+
+class EffectReplayOut(msgspec.Struct, frozen=True, kw_only=True):
+    """What the change did, apart from the load: the requests since, forecast under both settings."""
+
+    requests: int = 0
+    why_not: str | None = None
+    tenants: tuple[ReplayedTenantOut, ...] = ()
+
+
+class EffectOut(msgspec.Struct, frozen=True, kw_only=True):
+    """One change."""
+
+    at: datetime
+    kind: str
+    tenant: str | None = None
+    text: str
+    state: str
+    mixed: bool = False
+    before: EffectMeasuredOut = EffectMeasuredOut()
+    after: EffectMeasuredOut | None = None
+    replay: EffectReplayOut | None = None
+
+
+class EffectsOut(msgspec.Struct, frozen=True, kw_only=True):
+    """What changes did, newest first."""
+
+    least_ms: float = 0.0
+    most_ms: float = 0.0
+    effects: tuple[EffectOut, ...] = ()
+
+
+class GuardCellOut(msgspec.Struct, frozen=True, kw_only=True):
+    """One cell of the guard; the indexes are those of the grid."""
+
+    decode_sms: int = 0
+    prefill_new: int = 0
+    prefill_reused: int = 0
+    decode_bs: int = 0
+    decode_reused: int = 0
+    ratio: float = 0.0
+    observed_max_ratio: float | None = None
+    observed_p50_ratio: float | None = None
+    samples: int = 0
+    raised: bool = False
+    changed_at: datetime
+
+
+class GuardOut(msgspec.Struct, frozen=True, kw_only=True):
+    """The cells that decisions have used since the engine started."""
+
+    cells: tuple[GuardCellOut, ...] = ()
+
+
+class HistoryColumns(msgspec.Struct, frozen=True, kw_only=True):
+    """A value per instant of `at` in each."""
+
+    arrivals: tuple[int, ...] = ()
+    ended: tuple[int, ...] = ()
+    good: tuple[int, ...] = ()
+    ttft_judged: tuple[int, ...] = ()
+    ttft_missed: tuple[int, ...] = ()
+    tbt_requests: tuple[int, ...] = ()
+    gaps: tuple[int, ...] = ()
+    gaps_missed: tuple[int, ...] = ()
+    engine_ttft_judged: tuple[int, ...] = ()
+    engine_ttft_missed: tuple[int, ...] = ()
+    engine_gaps: tuple[int, ...] = ()
+    engine_gaps_missed: tuple[int, ...] = ()
+    prompt_tokens: tuple[int, ...] = ()
+    cached_tokens: tuple[int, ...] = ()
+    output_tokens: tuple[int, ...] = ()
+    refused: tuple[int, ...] = ()
+    prefill_sm_ms: tuple[int, ...] = ()
+    decode_sm_ms: tuple[int, ...] = ()
+    total_sm_ms: tuple[int, ...] = ()
+    asked: tuple[int, ...] = ()
+    unserved: tuple[int, ...] = ()
+    limited: tuple[int, ...] = ()
+    e2e_judged: tuple[int, ...] = ()
+    e2e_missed: tuple[int, ...] = ()
+    worst_wait_ms: tuple[int, ...] = ()
+    worst_ttft_ms: tuple[int, ...] = ()
+    worst_gap_ms: tuple[int, ...] = ()
+    waiting: tuple[int, ...] = ()
+    late: tuple[int, ...] = ()
+    in_flight: tuple[int, ...] = ()
+
+
+class MarkOut(msgspec.Struct, frozen=True, kw_only=True):
+    """Something that happened at an instant."""
+
+    at: datetime
+    kind: str
+    tenant: str | None = None
+    text: str
+
+
+class HistoryOut(msgspec.Struct, frozen=True, kw_only=True):
+    """One tenant's history, or the node's."""
+
+    tenant: str | None = None
+    step_s: int = 0
+    kept_from: datetime
+    at: tuple[datetime, ...] = ()
+    columns: HistoryColumns = HistoryColumns()
+    marks: tuple[MarkOut, ...] = ()
+
+
+class LogOut(msgspec.Struct, frozen=True, kw_only=True):
+    """The last lines, oldest first."""
+
+    path: str | None = None
+    lines: tuple[str, ...] = ()
+    truncated: bool = False
+
+
+class LoadOut(msgspec.Struct, frozen=True, kw_only=True):
+    """The load that a split is chosen for."""
+
+    decode_bs: int = 0
+    decode_context_tokens: int = 0
+    prefill_new_tokens: int = 0
+    prefill_reused_tokens: int = 0
+    from_: str = msgspec.field(name="from")
+
+
+class LoadOutlookOut(msgspec.Struct, frozen=True, kw_only=True):
+    """What the policy in force would do at one load, under the tenant's TBT target."""
+
+    load: LoadOut
+    tbt_ms: float = 0.0
+    text: str
+    prefill_tokens_per_s: float | None = None
+    meets: bool = False
+
+
+class BindingOut(msgspec.Struct, frozen=True, kw_only=True):
+    """A tenant whose TBT target was the strictest of those that decoded."""
+
+    tenant: str
+    time_ratio: float = 0.0
+
+
+class UnderTargetsOut(msgspec.Struct, frozen=True, kw_only=True):
+    """At the load of the last minutes, under one set of targets."""
+
+    loads: tuple[LoadOutlookOut, ...] = ()
+    binding: tuple[BindingOut, ...] = ()
+    prefill_busy_ratio: float | None = None
+
+
+class ObstacleOut(msgspec.Struct, frozen=True, kw_only=True):
+    """A target that is infeasible."""
+
+    field: str
+    text: str
+    lowest_feasible_ms: float | None = None
+
+
+class OutlookMeasuredOut(msgspec.Struct, frozen=True, kw_only=True):
+    """What it really got, to judge the prediction by."""
+
+    ttft_attainment_ratio: float | None = None
+    tbt_attainment_ratio: float | None = None
+
+
+class TenantFiguresOut(msgspec.Struct, frozen=True, kw_only=True):
+    """What a tenant's requests of the last minutes get; null where there was nothing to judge."""
+
+    ttft_p50_ms: float | None = None
+    ttft_p99_ms: float | None = None
+    ttft_attainment_ratio: float | None = None
+    tbt_attainment_ratio: float | None = None
+
+
+class BandOut(msgspec.Struct, frozen=True, kw_only=True):
+    """Where a share is likely to lie: by past forecasts' errors, and by how few requests there are."""
+
+    low_ratio: float = 0.0
+    high_ratio: float = 0.0
+
+
+class TenantOutlookOut(msgspec.Struct, frozen=True, kw_only=True):
+    """One tenant: measured, and predicted under the targets that hold and under the new ones."""
+
+    tenant: str
+    requests: int = 0
+    attainment_ratio: float = 0.0
+    measured: OutlookMeasuredOut | None = None
+    before: TenantFiguresOut | None = None
+    after: TenantFiguresOut | None = None
+    kept: bool | None = None
+    expected: str | None = None
+    ttft_band: BandOut | None = None
+    tbt_band: BandOut | None = None
+    ttft_delivery_ms: float = 0.0
+    gap_delivery_ms: float = 0.0
+    e2e_attainment_ratio: float | None = None
+
+
+class OutlookOut(msgspec.Struct, frozen=True, kw_only=True):
+    """What new targets would give at the load of the last minutes."""
+
+    verdict: str
+    text: str
+    window_ms: float = 0.0
+    requests: int = 0
+    checked: int = 0
+    policy: str | None = None
+    predictors: str | None = None
+    before: UnderTargetsOut = UnderTargetsOut()
+    after: UnderTargetsOut = UnderTargetsOut()
+    lowest_feasible_tbt_ms: float | None = None
+    obstacles: tuple[ObstacleOut, ...] = ()
+    tenants: tuple[TenantOutlookOut, ...] = ()
+
+
+class UseOut(msgspec.Struct, frozen=True, kw_only=True):
+    """How long something was used, since the engine started."""
+
+    time_ms: float = 0.0
+    time_ratio: float | None = None
+
+
+class WorkOut(UseOut, frozen=True, kw_only=True):
+    """The same, with what was done."""
+
+    decisions: int = 0
+    prefill_tokens: int = 0
+    decode_tokens: int = 0
+
+
+class GroupOut(WorkOut, frozen=True, kw_only=True):
+    """One partition group."""
+
+    partition_id: int = 0
+    prefill_sms: int = 0
+    decode_sms: int = 0
+    in_force: bool = False
+
+
+class PartitionsOut(msgspec.Struct, frozen=True, kw_only=True):
+    """Where the time went, since the engine started."""
+
+    since: datetime | None = None
+    switches: int = 0
+    groups: tuple[GroupOut, ...] = ()
+    fused: WorkOut = WorkOut()
+    decode: WorkOut = WorkOut()
+    idle: UseOut = UseOut()
+
+
+class PastAlarmOut(msgspec.Struct, frozen=True, kw_only=True):
+    """One alarm from its beginning to its end."""
+
+    alarm_id: int = 0
+    kind: str
+    tenant: str | None = None
+    severity: str
+    began_at: datetime
+    raised_at: datetime
+    ended_at: datetime | None = None
+    ended_by: str | None = None
+    text: str
+
+
+class PastAlarmsOut(msgspec.Struct, frozen=True, kw_only=True):
+    """Alarms, newest first."""
+
+    alarms: tuple[PastAlarmOut, ...] = ()
+    next_before: int | None = None
+
+
+class RequestDecisions(msgspec.Struct, frozen=True, kw_only=True):
+    """The decisions between a request's arrival and its end, as far as they are kept."""
+
+    count: int = 0
+    by_reason: dict[str, int] = {}
+    by_partition_id: dict[str, int] = {}
+    min_slack_ms: float | None = None
+
+
+class RequestOut(RequestEvent, frozen=True, kw_only=True):
+    """The life of one request, with what was decided meanwhile."""
+
+    decisions: RequestDecisions = RequestDecisions()
+
+
+class RequestsOut(msgspec.Struct, frozen=True, kw_only=True):
+    """The newest requests that fit, newest first."""
+
+    requests: tuple[RequestEvent, ...] = ()
+    kept: int = 0
+
+
+class LimitOut(msgspec.Struct, frozen=True, kw_only=True):
+    """One limit."""
+
+    value: int = 0
+    action: str
+
+
+class SloOut(msgspec.Struct, frozen=True, kw_only=True):
+    """One revision of a tenant's targets."""
+
+    ttft_fixed_ms: float = 0.0
+    ttft_per_1k_new_tokens_ms: float = 0.0
+    tbt_ms: float = 0.0
+    attainment_ratio: float = 0.0
+    e2e_ms: float | None = None
+    version: int = 0
+    settings_version: int = 0
+    in_force: bool = False
+    created_at: datetime
+
+
+class TenantOut(msgspec.Struct, frozen=True, kw_only=True):
+    """A tenant with its present targets."""
+
+    name: str
+    enabled: bool = False
+    max_in_flight: int = 0
+    cache_group: str | None = None
+    priority_class: str
+    weight: float = 0.0
+    max_wait_ms: int | None = None
+    late_action: str
+    count_cached_tokens: bool = False
+    max_tbt_cost_ratio: float | None = None
+    model_aliases: tuple[str, ...] = ()
+    limits: dict[str, LimitOut] = {}
+    slo: SloOut
+    created_at: datetime
+    version: int = 0
+
+
+class AssumedOut(msgspec.Struct, frozen=True, kw_only=True):
+    """The load that the answer holds for."""
+
+    decode_bs: int = 0
+    decode_context_tokens: int = 0
+    prefill_new_tokens: int = 0
+    prefill_reused_tokens: int = 0
+    from_: str = msgspec.field(name="from")
+
+
+class FusedOut(msgspec.Struct, frozen=True, kw_only=True):
+    """Fused steps on all SMs, as the policy in force sizes them."""
+
+    meets: bool = False
+    token_budget: int = 0
+    worst_ms: float | None = None
+    prefill_tokens_per_s: float | None = None
+
+
+class WhatIfSplitOut(msgspec.Struct, frozen=True, kw_only=True):
+    """One split under that load."""
+
+    partition_id: int = 0
+    prefill_sms: int = 0
+    decode_sms: int = 0
+    decode_ms: float = 0.0
+    guard_ratio: float = 0.0
+    worst_ms: float = 0.0
+    slack_ms: float = 0.0
+    meets: bool = False
+    prefill_ms: float = 0.0
+    prefill_tokens_per_s: float = 0.0
+
+
+class BusyOut(msgspec.Struct, frozen=True, kw_only=True):
+    """The same question for a busy moment of the last five minutes: the 90th percentile of each figure."""
+
+    assumed: AssumedOut
+    feasible: bool = False
+    mode: str
+    text: str
+    prefill_tokens_per_s: float | None = None
+    lowest_feasible_tbt_ms: float | None = None
+
+
+class WhatIfOut(msgspec.Struct, frozen=True, kw_only=True):
+    """What would become of the target."""
+
+    tbt_ms: float = 0.0
+    assumed: AssumedOut
+    feasible: bool = False
+    policy: str
+    mode: str
+    chosen_partition_id: int | None = None
+    reason: str
+    text: str
+    predictors: str
+    prefill_ms: float | None = None
+    prefill_tokens_per_s: float | None = None
+    lowest_feasible_tbt_ms: float | None = None
+    fused: FusedOut = FusedOut()
+    groups: tuple[WhatIfSplitOut, ...] = ()
+    busy: BusyOut | None = None
+
+
+EVENTS = {
+    "hello": HelloEvent,
+    "gap": GapEvent,
+    "bye": ByeEvent,
+    "stats": StatsEvent,
+    "tenants": TenantsEvent,
+    "decision": DecisionEvent,
+    "request": RequestEvent,
+    "engine": EngineEvent,
+    "settings": SettingsEvent,
+    "alarm": AlarmEvent,
+    "incident": IncidentEvent,
+}
+Event = (
+    HelloEvent
+    | GapEvent
+    | ByeEvent
+    | StatsEvent
+    | TenantsEvent
+    | DecisionEvent
+    | RequestEvent
+    | EngineEvent
+    | SettingsEvent
+    | AlarmEvent
+    | IncidentEvent
+)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pdmuxd.tui.client.wire import Decision
+from pdmuxd.tui.client.wire import DecisionEvent
 from pdmuxd.tui.shell.painting import Painting
 from pdmuxd.tui.show.decision_text import decision_text
 from pdmuxd.tui.show.lines import Line
@@ -16,7 +16,7 @@ class DecisionDetail(Painting):
     """Below the log."""
 
     DEFAULT_CSS = f"DecisionDetail {{ height: {LEAST_HEIGHT}; }}"
-    decision: Decision | None = None
+    decision: DecisionEvent | None = None
 
     def repaint(self) -> None:
         """Paint, as high as the text needs."""

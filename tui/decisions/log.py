@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from pdmuxd.tui.client.wire import Decision
+from pdmuxd.tui.client.wire import DecisionEvent
 from pdmuxd.tui.shell.table import RowTable
 from pdmuxd.tui.show.decision_filter import DecisionFilter
 from pdmuxd.tui.show.decision_rows import COLUMNS, cells
@@ -14,7 +14,7 @@ from pdmuxd.tui.state.answers import known, why_unknown
 from pdmuxd.tui.state.view import View
 
 
-class DecisionLog(RowTable[Decision]):
+class DecisionLog(RowTable[DecisionEvent]):
     """Shows new decisions on top while the cursor is on the first row; else it stays where it is."""
 
     IS_SLOW = True
@@ -24,7 +24,7 @@ class DecisionLog(RowTable[Decision]):
     def __init__(self) -> None:
         super().__init__()
         self.wanted = DecisionFilter()
-        self._paused: list[Decision] | None = None
+        self._paused: list[DecisionEvent] | None = None
 
     @property
     def is_paused(self) -> bool:
@@ -36,7 +36,7 @@ class DecisionLog(RowTable[Decision]):
         self._paused = None if self._paused is not None else list(view.state.newest_decisions())
         self.repaint()
 
-    def items(self, view: View) -> Sequence[Decision]:
+    def items(self, view: View) -> Sequence[DecisionEvent]:
         """The decisions of the stream. Filtered by a tenant, those of the daemon, which knows when the tenant
         had requests."""
         if self.wanted.tenant:
@@ -46,11 +46,11 @@ class DecisionLog(RowTable[Decision]):
             return self.wanted.of(self._paused)
         return self.wanted.of(view.state.newest_decisions())
 
-    def cells(self, item: Decision, view: View) -> Sequence[Cell]:
+    def cells(self, item: DecisionEvent, view: View) -> Sequence[Cell]:
         """The cells of one decision."""
         return cells(item, view.zone)
 
-    def key_of(self, item: Decision) -> str:
+    def key_of(self, item: DecisionEvent) -> str:
         """The decision's number."""
         return str(item.seq)
 

@@ -9,9 +9,8 @@ from typing import ClassVar
 from textual.binding import Binding, BindingType
 from textual.widget import Widget
 
-from pdmuxd.tui.client.answers import Decisions
 from pdmuxd.tui.client.rest import Refusal
-from pdmuxd.tui.client.wire import RequestLifecycle
+from pdmuxd.tui.client.wire import DecisionsOut, RequestOut
 from pdmuxd.tui.decisions.ask_request import AskRequest
 from pdmuxd.tui.decisions.detail import DecisionDetail
 from pdmuxd.tui.decisions.log import DecisionLog
@@ -66,11 +65,13 @@ holds the log."""
         logs = self.query(DecisionLog)
         tenant = logs.first().wanted.tenant if logs else ""
         if not tenant and self.console.decisions_total is None:
-            earlier = await self.rest.ask(self.rest.api.list_decisions(limit=LIMIT), Decisions)
+            earlier = await self.rest.ask(self.rest.api.list_decisions(limit=LIMIT), DecisionsOut)
             if not isinstance(earlier, Refusal):
                 self.console.add_earlier_decisions(earlier.decisions, earlier.total_seen)
         if tenant:
-            answer = await self.rest.ask(self.rest.api.list_decisions(tenant=tenant, limit=LIMIT), Decisions)
+            answer = await self.rest.ask(
+                self.rest.api.list_decisions(tenant=tenant, limit=LIMIT), DecisionsOut
+            )
             self.console.answers.decisions = answer
             if isinstance(answer, Refusal):
                 self.notify(answer.detail, title="No decisions of a tenant", severity="warning", markup=False)
@@ -98,7 +99,7 @@ holds the log."""
             self.begin(partial(self._show, request_id), group="request", exclusive=True)
 
     async def _show(self, request_id: str) -> None:
-        answer = await self.rest.ask(self.rest.api.get_request(request_id), RequestLifecycle)
+        answer = await self.rest.ask(self.rest.api.get_request(request_id), RequestOut)
         if isinstance(answer, Refusal):
             self.notify(answer.detail, title="No such request", severity="warning", markup=False)
         else:

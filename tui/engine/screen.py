@@ -9,8 +9,8 @@ from typing import ClassVar
 from textual.binding import Binding, BindingType
 from textual.widget import Widget
 
-from pdmuxd.tui.client.answers import Done, EngineLog
 from pdmuxd.tui.client.rest import Refusal
+from pdmuxd.tui.client.wire import ActionOut, LogOut
 from pdmuxd.tui.engine.log_tail import LogTail
 from pdmuxd.tui.engine.type_name import TypeName
 from pdmuxd.tui.shell.filter_box import FilterBox
@@ -55,9 +55,7 @@ log is what the engine process prints."""
 
     async def fetch(self) -> None:
         """Ask for the log."""
-        self.console.answers.log = await self.rest.ask(
-            self.rest.api.get_engine_log(lines=LOG_LINES), EngineLog
-        )
+        self.console.answers.log = await self.rest.ask(self.rest.api.get_engine_log(lines=LOG_LINES), LogOut)
 
     def action_search(self) -> None:
         """Search the log for a part of a line."""
@@ -85,7 +83,7 @@ log is what the engine process prints."""
         self.begin(partial(self._do, action), group="action")
 
     async def _do(self, action: Action) -> None:
-        answer = await self.rest.ask(self.rest.api.request("POST", f"/engine/{action.name}"), Done)
+        answer = await self.rest.ask(self.rest.api.request("POST", f"/engine/{action.name}"), ActionOut)
         if isinstance(answer, Refusal):
             said = "this daemon has no such action" if answer.is_missing_route else answer.detail
             self.notify(said, title=f"Not done: {action.name}", severity="error", markup=False)

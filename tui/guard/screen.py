@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 from textual.widget import Widget
 
-from pdmuxd.tui.client.answers import Drift, Guard
+from pdmuxd.tui.client.wire import DriftOut, GuardOut
 from pdmuxd.tui.guard.heat_map import HeatMap
 from pdmuxd.tui.shell.panel import PanelSpec, css_of
 from pdmuxd.tui.shell.screen import ConsoleScreen
@@ -41,6 +41,6 @@ measured times of the last ten minutes: a median ratio of 1 is a good predictor,
         """Ask for the guard and the drift; both answers are small."""
         answers = self.console.answers
         answers.guard, answers.drift = await asyncio.gather(
-            self.rest.ask(self.rest.api.get_guard(), Guard),
-            self.rest.ask(self.rest.api.get_drift(), Drift),
+            self.rest.ask(self.rest.api.get_guard(), GuardOut),
+            self.rest.ask(self.rest.api.get_drift(), DriftOut),
         )

@@ -9,7 +9,7 @@ from textual.binding import Binding, BindingType
 from textual.containers import Vertical
 from textual.widget import Widget
 
-from pdmuxd.tui.client.answers import Tenant
+from pdmuxd.tui.client.wire import TenantOut
 from pdmuxd.tui.overview.table import WorstTenants
 from pdmuxd.tui.shell.panel import PanelSpec, css_of
 from pdmuxd.tui.shell.past import Past
@@ -100,7 +100,9 @@ minute."""
 
     async def fetch(self) -> None:
         """Ask for tenants' targets and for tenants without traffic; now and then for the past."""
-        self.console.answers.tenants = await self.rest.ask(self.rest.api.list_tenants(), tuple[Tenant, ...])
+        self.console.answers.tenants = await self.rest.ask(
+            self.rest.api.list_tenants(), tuple[TenantOut, ...]
+        )
         await self._past.fetch([row.name for row in tenant_rows(self.console)[:TENANTS_FILLED]])
 
     def action_sort(self) -> None:

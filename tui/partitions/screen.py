@@ -9,7 +9,7 @@ from functools import partial
 from textual import on
 from textual.widget import Widget
 
-from pdmuxd.tui.client.answers import Partitions, WhatIf
+from pdmuxd.tui.client.wire import PartitionsOut, WhatIfOut
 from pdmuxd.tui.partitions.target import Target
 from pdmuxd.tui.shell.panel import PanelSpec, css_of
 from pdmuxd.tui.shell.screen import ConsoleScreen
@@ -58,9 +58,9 @@ contention guard; + meets the target, ! does not, ▶ would be chosen. To set a 
         target = targets.first()
         target.begin(self._in_force_ms)
         answers, tbt_ms = self.console.answers, target.tbt_ms
-        answers.partitions = await self.rest.ask(self.rest.api.get_partitions(), Partitions)
+        answers.partitions = await self.rest.ask(self.rest.api.get_partitions(), PartitionsOut)
         if tbt_ms is not None:
-            answers.what_if = await self.rest.ask(self.rest.api.ask_what_if({"tbt_ms": tbt_ms}), WhatIf)
+            answers.what_if = await self.rest.ask(self.rest.api.ask_what_if({"tbt_ms": tbt_ms}), WhatIfOut)
 
     @on(Target.Moved)
     def _ask(self, event: Target.Moved) -> None:
@@ -68,6 +68,6 @@ contention guard; + meets the target, ! does not, ▶ would be chosen. To set a 
 
     async def _predict(self, tbt_ms: float) -> None:
         await asyncio.sleep(SETTLE_S)
-        answer = await self.rest.ask(self.rest.api.ask_what_if({"tbt_ms": tbt_ms}), WhatIf)
+        answer = await self.rest.ask(self.rest.api.ask_what_if({"tbt_ms": tbt_ms}), WhatIfOut)
         self.console.answers.what_if = answer
         self.console.revision += 1

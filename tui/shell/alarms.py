@@ -8,8 +8,8 @@ from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import VerticalScroll
 
-from pdmuxd.tui.client.history import PastAlarms
 from pdmuxd.tui.client.rest import RestClient
+from pdmuxd.tui.client.wire import PastAlarmsOut
 from pdmuxd.tui.shell.dialog import Dialog
 from pdmuxd.tui.shell.sheet import Sheet
 from pdmuxd.tui.show.alarms import alarm_lines
@@ -42,5 +42,5 @@ class AlarmList(Dialog[None]):
         self.work(self._ask)
 
     async def _ask(self) -> None:
-        answer = await self._rest.ask(self._rest.api.list_past_alarms(limit=LIMIT), PastAlarms)
+        answer = await self._rest.ask(self._rest.api.list_past_alarms(limit=LIMIT), PastAlarmsOut)
         self.query_one("#alarms", Sheet).show(alarm_lines(answer, self._view, WIDTH))

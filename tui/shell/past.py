@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
-from pdmuxd.tui.client.history import History, PastAlarms
 from pdmuxd.tui.client.rest import Refusal
+from pdmuxd.tui.client.wire import HistoryOut, PastAlarmsOut
 from pdmuxd.tui.state.spans import DAY, DAY_S, TENANT_STEP_S, is_day
 
 if TYPE_CHECKING:
@@ -47,14 +47,14 @@ class Past:
         """Ask once for the node's last half hour, and for the whole minutes of tenants."""
         rest, state = self._screen.rest, self._screen.console
         if not self._has_node:
-            node = await rest.ask(rest.api.get_history(step_s=STEP_S), History)
+            node = await rest.ask(rest.api.get_history(step_s=STEP_S), HistoryOut)
             if isinstance(node, Refusal):
                 return
             self._has_node = True
             state.series.fill(node, now, self._screen.view.now_s)
             state.marks.fill(node)
         for tenant in tenants:
-            kept = await rest.ask(rest.api.get_history(tenant=tenant, step_s=60), History)
+            kept = await rest.ask(rest.api.get_history(tenant=tenant, step_s=60), HistoryOut)
             if not isinstance(kept, Refusal):
                 state.pasts.fill(tenant, kept, now)
 
@@ -62,16 +62,16 @@ class Past:
         """Ask for the last day and the alarms in it."""
         rest, state = self._screen.rest, self._screen.console
         begin = (now - timedelta(seconds=DAY_S)).isoformat()
-        node = await rest.ask(rest.api.get_history(step_s=DAY.step_s, from_=begin), History)
+        node = await rest.ask(rest.api.get_history(step_s=DAY.step_s, from_=begin), HistoryOut)
         if not isinstance(node, Refusal):
             state.day.replace(node, now, self._screen.view.now_s)
             state.marks.fill(node)
-        alarms = await rest.ask(rest.api.list_past_alarms(from_=begin, limit=ALARMS_FILLED), PastAlarms)
+        alarms = await rest.ask(rest.api.list_past_alarms(from_=begin, limit=ALARMS_FILLED), PastAlarmsOut)
         if not isinstance(alarms, Refusal):
             state.marks.fill_alarms(alarms)
         for tenant in tenants:
             kept = await rest.ask(
-                rest.api.get_history(tenant=tenant, step_s=TENANT_STEP_S, from_=begin), History
+                rest.api.get_history(tenant=tenant, step_s=TENANT_STEP_S, from_=begin), HistoryOut
             )
             if not isinstance(kept, Refusal):
                 state.pasts.fill_day(tenant, kept)

@@ -7,7 +7,7 @@ from datetime import tzinfo
 from textual.app import ComposeResult
 from textual.containers import VerticalScroll
 
-from pdmuxd.tui.client.wire import RequestLifecycle
+from pdmuxd.tui.client.wire import RequestEvent
 from pdmuxd.tui.shell.dialog import Dialog
 from pdmuxd.tui.shell.sheet import Sheet
 from pdmuxd.tui.show.requests import timeline
@@ -18,7 +18,7 @@ WIDTH = 72
 class Timeline(Dialog[None]):
     """Closed by Escape."""
 
-    def __init__(self, lifecycle: RequestLifecycle, zone: tzinfo | None) -> None:
+    def __init__(self, lifecycle: RequestEvent, zone: tzinfo | None) -> None:
         super().__init__()
         self._lines = timeline(lifecycle, WIDTH, zone)
 

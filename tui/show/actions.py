@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from pdmuxd.tui.client.wire import Engine
+from pdmuxd.tui.client.wire import EngineEvent
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,6 +31,6 @@ RESTART = Action(
 ACTIONS = (START, DRAIN, RESUME, RESTART)
 
 
-def name_to_type(engine: Engine | None) -> str:
+def name_to_type(engine: EngineEvent | None) -> str:
     """The name of the model that the engine serves: it tells this engine from another tunnel's."""
     return (engine.model if engine else None) or "engine"

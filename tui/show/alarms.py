@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import datetime
 
-from pdmuxd.tui.client.history import PastAlarms
 from pdmuxd.tui.client.printable import printable
 from pdmuxd.tui.client.rest import Refusal
+from pdmuxd.tui.client.wire import PastAlarmsOut
 from pdmuxd.tui.show import formats
 from pdmuxd.tui.show.lines import Cell, Column, Line, line, row, wrap
 from pdmuxd.tui.show.roles import Role
@@ -16,7 +16,7 @@ from pdmuxd.tui.state.view import View
 COLUMNS = (Column("", 2), Column("began", 8), Column("ended", 8), Column("lasted", 7, "right"), Column("", 0))
 
 
-def alarm_lines(answer: PastAlarms | Refusal | None, view: View, width: int) -> list[Line]:
+def alarm_lines(answer: PastAlarmsOut | Refusal | None, view: View, width: int) -> list[Line]:
     """A line for each alarm, with its text below where there is no room beside."""
     raised = sorted(view.state.alarms.values(), key=lambda one: (one.severity != "critical", one.id))
     lines = [row([Cell(column.heading, Role.DIM) for column in COLUMNS], COLUMNS, width)]

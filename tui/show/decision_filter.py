@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
-from pdmuxd.tui.client.wire import Decision
+from pdmuxd.tui.client.wire import DecisionEvent
 from pdmuxd.tui.show.reasons import SITS_OUT
 from pdmuxd.tui.show.words import REASONS
 
@@ -17,15 +17,15 @@ class DecisionFilter:
     reason: str = ""
     tenant: str = ""
 
-    def keeps(self, one: Decision) -> bool:
+    def keeps(self, one: DecisionEvent) -> bool:
         """Whether the reason fits, or that some of the batch sit out."""
         return self.reason in one.reason or bool(one.sitting_out and self.reason in SITS_OUT)
 
-    def of(self, decisions: Iterable[Decision]) -> list[Decision]:
+    def of(self, decisions: Iterable[DecisionEvent]) -> list[DecisionEvent]:
         """Those that fit, in the order given."""
         return [one for one in decisions if self.keeps(one)] if self.reason else list(decisions)
 
-    def with_next_reason(self, seen: Iterable[Decision]) -> DecisionFilter:
+    def with_next_reason(self, seen: Iterable[DecisionEvent]) -> DecisionFilter:
         """The next of the reasons that were seen, SITS_OUT as the last, then none."""
         there: set[str] = set()
         for one in seen:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import tzinfo
 
-from pdmuxd.tui.client.wire import Decision
+from pdmuxd.tui.client.wire import DecisionEvent
 from pdmuxd.tui.show import formats
 from pdmuxd.tui.show.lines import Cell, Column
 from pdmuxd.tui.show.reasons import BAD_REASONS, split_text
@@ -33,7 +33,7 @@ def narrowed(width: int) -> tuple[int, ...]:
     return tuple(at for at in wanted if width >= ROOMY_WIDTH or COLUMNS[at].heading not in SPARED)
 
 
-def cells(one: Decision, zone: tzinfo | None) -> list[Cell]:
+def cells(one: DecisionEvent, zone: tzinfo | None) -> list[Cell]:
     """Times in milliseconds; `×` is how many decisions the row stands for."""
     is_late = one.predicted_ms is not None and one.measured_ms is not None
     over = is_late and (one.measured_ms or 0.0) > (one.predicted_ms or 0.0) * (one.guard_ratio or 1.0)
@@ -51,6 +51,6 @@ def cells(one: Decision, zone: tzinfo | None) -> list[Cell]:
     ]
 
 
-def _reason(one: Decision) -> str:
+def _reason(one: DecisionEvent) -> str:
     """Who sits out comes first: a long reason is cut off, and is told whole below."""
     return f"{one.sitting_out} out, {one.reason}" if one.sitting_out else one.reason

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pdmuxd.tui.client.wire import Decision
+from pdmuxd.tui.client.wire import DecisionEvent
 from pdmuxd.tui.show import formats
 from pdmuxd.tui.show.heading import heading
 from pdmuxd.tui.show.lines import Line, line, wrap
@@ -11,7 +11,7 @@ from pdmuxd.tui.show.roles import Role
 from pdmuxd.tui.state.view import View
 
 
-def decision_text(one: Decision | None, view: View, width: int) -> list[Line]:
+def decision_text(one: DecisionEvent | None, view: View, width: int) -> list[Line]:
     """Lines for the decision, its reason, its numbers and its batches."""
     if one is None:
         return [heading(view, "Why", width)]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from pdmuxd.tui.client.wire import StrictestTbt
+from pdmuxd.tui.client.wire import TbtTarget
 from pdmuxd.tui.show import formats
 from pdmuxd.tui.show.lines import in_text
 from pdmuxd.tui.show.words import REASONS
@@ -34,7 +34,7 @@ def in_words(reason: str | None) -> str:
     return "nothing decided yet" if reason is None else REASONS.get(reason, reason.replace("_", " "))
 
 
-def sitting_out(count: int, for_whom: StrictestTbt | None) -> str:
+def sitting_out(count: int, for_whom: TbtTarget | None) -> str:
     """`12 relaxed sit out for chat's 20 ms`; empty if nobody does."""
     if not count:
         return ""

@@ -5,11 +5,12 @@ from __future__ import annotations
 from datetime import datetime, tzinfo
 
 from pdmuxd.tui.client.printable import printable
-from pdmuxd.tui.client.wire import RequestLifecycle
+from pdmuxd.tui.client.wire import RequestEvent, RequestOut
 from pdmuxd.tui.show import formats
 from pdmuxd.tui.show.lines import Cell, Column, Line, line, wrap
 from pdmuxd.tui.show.reasons import split_text
 from pdmuxd.tui.show.roles import Role
+from pdmuxd.tui.state import seen
 from pdmuxd.tui.state.tenants import excess_ratio
 
 COLUMNS = (
@@ -33,30 +34,30 @@ NEAR_RATIO = 0.05
 
 
 def cells(
-    one: RequestLifecycle, now: datetime | None, zone: tzinfo | None, *, is_met: bool = False
+    one: RequestEvent, now: datetime | None, zone: tzinfo | None, *, is_met: bool = False
 ) -> list[Cell]:
     """A row of COLUMNS; `is_met` is whether its tenant meets its targets all the same."""
     roles = {miss.target: miss_role(one, miss.target, is_met=is_met) for miss in one.missed}
     return [
         Cell(formats.moment(one.ended_at, now, zone), Role.DIM),
         Cell(f"{formats.count(one.new_tokens)}→{formats.count(one.output_tokens)}"),
-        Cell(_against(one.seen_ttft_ms, one.ttft_target_ms), roles.get("ttft", Role.PLAIN)),
-        Cell(_against(one.seen_tbt_max_ms, one.tbt_target_ms), roles.get("tbt", Role.PLAIN)),
+        Cell(_against(seen.ttft_ms(one), one.ttft_target_ms), roles.get("ttft", Role.PLAIN)),
+        Cell(_against(seen.tbt_max_ms(one), one.tbt_target_ms), roles.get("tbt", Role.PLAIN)),
         Cell(printable("; ".join(miss.text or miss.cause for miss in one.missed)) or outcome(one)),
     ]
 
 
-def miss_role(one: RequestLifecycle, target: str, *, is_met: bool) -> Role:
+def miss_role(one: RequestEvent, target: str, *, is_met: bool) -> Role:
     """Red, unless it was late by little and the tenant gets what it was promised."""
     return Role.PLAIN if is_met and excess_ratio(one, target) <= NEAR_RATIO else Role.BAD
 
 
-def outcome(one: RequestLifecycle) -> str:
+def outcome(one: RequestEvent) -> str:
     """How the request ended, in a word."""
     return one.outcome or one.state.replace("_", " ")
 
 
-def timeline(one: RequestLifecycle, width: int, zone: tzinfo | None) -> list[Line]:
+def timeline(one: RequestEvent, width: int, zone: tzinfo | None) -> list[Line]:
     """The life of a request: who and what, each instant on a track, targets, what was missed and why."""
     end_ms = max([moment.at_ms for moment in one.timeline] or [0.0])
     moments = [(moment.at_ms, moment.what) for moment in one.timeline]
@@ -87,13 +88,13 @@ def timeline(one: RequestLifecycle, width: int, zone: tzinfo | None) -> list[Lin
         )
     whole = ""
     if one.e2e_target_ms is not None:
-        whole = f", whole {_against(one.seen_e2e_ms, one.e2e_target_ms)} ms"
+        whole = f", whole {_against(seen.e2e_ms(one), one.e2e_target_ms)} ms"
     lines += [
         (),
         line(
             f"queued {formats.ms(one.queue_ms)} ms, prefill {formats.ms(one.prefill_ms)} ms, "
-            f"TTFT {_against(one.seen_ttft_ms, one.ttft_target_ms)} ms, "
-            f"longest gap {_against(one.seen_tbt_max_ms, one.tbt_target_ms)} ms, "
+            f"TTFT {_against(seen.ttft_ms(one), one.ttft_target_ms)} ms, "
+            f"longest gap {_against(seen.tbt_max_ms(one), one.tbt_target_ms)} ms, "
             f"{_gaps_in_time(one)} of {formats.count(one.tbt_gaps)} gaps in time{whole}"
         ),
     ]
@@ -109,19 +110,16 @@ def timeline(one: RequestLifecycle, width: int, zone: tzinfo | None) -> list[Lin
     return lines + _decisions(one)
 
 
-def _decisions(one: RequestLifecycle) -> list[Line]:
-    found = one.decisions or {}
-    reasons = found.get("by_reason")
-    if not isinstance(reasons, dict) or not reasons:
+def _decisions(one: RequestEvent) -> list[Line]:
+    if not isinstance(one, RequestOut) or not one.decisions.by_reason:
         return []
-    listed = ", ".join(
-        f"{reason} {times}" for reason, times in sorted(reasons.items(), key=lambda kv: -kv[1])
-    )
+    by_count = sorted(one.decisions.by_reason.items(), key=lambda kv: -kv[1])
+    listed = ", ".join(f"{reason} {times}" for reason, times in by_count)
     return [line(("what ran meanwhile, decisions: ", Role.DIM), printable(listed))]
 
 
-def _gaps_in_time(one: RequestLifecycle) -> str:
-    return formats.count(None if one.tbt_gaps is None else max(0, one.tbt_gaps - one.late_gaps))
+def _gaps_in_time(one: RequestEvent) -> str:
+    return formats.count(None if one.tbt_gaps is None else max(0, one.tbt_gaps - seen.late_gaps(one)))
 
 
 def _against(value: float | None, target: float | None) -> str:

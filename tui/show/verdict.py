@@ -12,7 +12,7 @@ from datetime import datetime
 
 from pdmuxd.tui.client.connection import Link
 from pdmuxd.tui.client.printable import printable
-from pdmuxd.tui.client.wire import Incident, TenantLoad
+from pdmuxd.tui.client.wire import IncidentEvent, TenantLoad
 from pdmuxd.tui.show import formats
 from pdmuxd.tui.show.incidents import (
     also_in_words,
@@ -103,7 +103,7 @@ def verdict(view: View) -> Verdict:
     return Verdict(short=text, role=Role.GOOD, mark="+", lines=(f"{_upper(text)}.", near, waiting))
 
 
-def _going_on(open_: Sequence[Incident], view: View) -> Verdict:
+def _going_on(open_: Sequence[IncidentEvent], view: View) -> Verdict:
     first, state = open_[0], view.state
     at = formats.moment(first.began_at, view.daemon_now, view.zone)
     ago = "" if view.daemon_now is None else f" ({formats.duration(lasted_s(first, view.daemon_now))})"
@@ -129,7 +129,7 @@ def _going_on(open_: Sequence[Incident], view: View) -> Verdict:
     )
 
 
-def _over(over: Sequence[Incident], waiting: str, view: View) -> Verdict:
+def _over(over: Sequence[IncidentEvent], waiting: str, view: View) -> Verdict:
     first, now = over[0], view.daemon_now
     began, ended = (
         formats.moment(at, now, view.zone) for at in (first.began_at, first.over_at or first.last_missed_at)

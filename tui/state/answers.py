@@ -5,20 +5,20 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-from pdmuxd.tui.client.answers import (
-    Attainment,
-    Decisions,
-    Drift,
-    EngineLog,
-    Guard,
-    Partitions,
-    Requests,
-    Slo,
-    Tenant,
-    WhatIf,
-)
-from pdmuxd.tui.client.effects import Effects
 from pdmuxd.tui.client.rest import Refusal
+from pdmuxd.tui.client.wire import (
+    AttainmentOut,
+    DecisionsOut,
+    DriftOut,
+    EffectsOut,
+    GuardOut,
+    LogOut,
+    PartitionsOut,
+    RequestsOut,
+    SloOut,
+    TenantOut,
+    WhatIfOut,
+)
 
 T = TypeVar("T")
 
@@ -27,21 +27,21 @@ T = TypeVar("T")
 class Answers:
     """None before the first answer. A refusal takes the place of an answer; it says why."""
 
-    tenants: tuple[Tenant, ...] | Refusal | None = None
-    attainment: Attainment | Refusal | None = None
-    partitions: Partitions | Refusal | None = None
-    guard: Guard | Refusal | None = None
-    drift: Drift | Refusal | None = None
-    log: EngineLog | Refusal | None = None
-    decisions: Decisions | Refusal | None = None
+    tenants: tuple[TenantOut, ...] | Refusal | None = None
+    attainment: AttainmentOut | Refusal | None = None
+    partitions: PartitionsOut | Refusal | None = None
+    guard: GuardOut | Refusal | None = None
+    drift: DriftOut | Refusal | None = None
+    log: LogOut | Refusal | None = None
+    decisions: DecisionsOut | Refusal | None = None
     """Decisions of the tenant that the log is filtered by."""
-    what_if: WhatIf | Refusal | None = None
+    what_if: WhatIfOut | Refusal | None = None
     """The answer to the slider's target."""
-    missed: dict[str, Requests | Refusal] = field(default_factory=dict)
+    missed: dict[str, RequestsOut | Refusal] = field(default_factory=dict)
     """Missed requests by tenant; one tenant at a time is open."""
-    effects: dict[str, Effects | Refusal] = field(default_factory=dict)
+    effects: dict[str, EffectsOut | Refusal] = field(default_factory=dict)
     """What the last change did, by tenant."""
-    slo_history: dict[str, tuple[Slo, ...] | Refusal] = field(default_factory=dict)
+    slo_history: dict[str, tuple[SloOut, ...] | Refusal] = field(default_factory=dict)
 
 
 def known(answer: T | Refusal | None) -> T | None:

@@ -9,19 +9,21 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable, Mapping
 
+import msgspec
+
 from pdmuxd.tui.client.connection import Connection, Link
 from pdmuxd.tui.client.wire import (
-    Alarm,
-    Bye,
-    Decision,
-    Engine,
+    AlarmEvent,
+    ByeEvent,
+    DecisionEvent,
+    EngineEvent,
     Event,
-    Gap,
-    Hello,
-    RequestLifecycle,
-    Settings,
-    Stats,
-    Tenants,
+    GapEvent,
+    HelloEvent,
+    RequestEvent,
+    SettingsEvent,
+    StatsEvent,
+    TenantsEvent,
 )
 from pdmuxd.tui.state.answers import Answers
 from pdmuxd.tui.state.lag import Delay
@@ -41,18 +43,18 @@ class ConsoleState:
 
     def __init__(self) -> None:
         self.connection = Connection()
-        self.hello: Hello | None = None
-        self.engine: Engine | None = None
-        self.stats: Stats | None = None
+        self.hello: HelloEvent | None = None
+        self.engine: EngineEvent | None = None
+        self.stats: StatsEvent | None = None
         self.stats_s: float | None = None
-        self.tenants: Tenants | None = None
-        self.alarms: dict[str, Alarm] = {}
-        self.decisions: deque[Decision] = deque(maxlen=DECISIONS_KEPT)
+        self.tenants: TenantsEvent | None = None
+        self.alarms: dict[str, AlarmEvent] = {}
+        self.decisions: deque[DecisionEvent] = deque(maxlen=DECISIONS_KEPT)
         self.decisions_seen = 0
         self.decisions_total: int | None = None
         """Since the daemon's start, when the console last asked."""
-        self.requests: deque[RequestLifecycle] = deque(maxlen=REQUESTS_KEPT)
-        self.settings: Settings | None = None
+        self.requests: deque[RequestEvent] = deque(maxlen=REQUESTS_KEPT)
+        self.settings: SettingsEvent | None = None
         self.answers = Answers()
         self.series = Series()
         self.day = Series()
@@ -100,7 +102,7 @@ class ConsoleState:
             return None
         return age_s
 
-    def add_earlier_decisions(self, newest_first: Iterable[Decision], total: int | None) -> None:
+    def add_earlier_decisions(self, newest_first: Iterable[DecisionEvent], total: int | None) -> None:
         """Take in decisions that the daemon had kept before this console started."""
         first = self.decisions[0].seq if self.decisions else None
         for one in newest_first:
@@ -109,45 +111,45 @@ class ConsoleState:
         self.decisions_total = total
         self.revision += 1
 
-    def newest_decisions(self) -> Iterable[Decision]:
+    def newest_decisions(self) -> Iterable[DecisionEvent]:
         """Newest first."""
         return reversed(self.decisions)
 
     def _take(self, event: Event, now_s: float) -> None:
         match event:
-            case Stats():
+            case StatsEvent():
                 self.stats, self.stats_s = event, now_s
                 self.delay.event(event.at, now_s)
                 self.series.add(event, now_s)
                 self.marks.on_stats(event)
                 self.steps.tick(now_s)
-            case Decision():
+            case DecisionEvent():
                 self.decisions.append(event)
                 self.decisions_seen += event.count + event.folded_other
-            case RequestLifecycle():
+            case RequestEvent():
                 self.requests.append(event)
                 self.pasts.add_request(event)
-            case Tenants():
+            case TenantsEvent():
                 self.tenants = event
                 self._renew_alarms(event.alarm_texts)
                 self.pasts.add_tenants(event)
-            case Engine():
+            case EngineEvent():
                 self.engine = event
                 self.marks.on_engine(event)
                 self.steps.on_engine(event, now_s)
-            case Settings():
+            case SettingsEvent():
                 self.settings = event
                 self.marks.on_settings(event)
-            case Alarm():
+            case AlarmEvent():
                 self._alarm(event)
-            case Gap():
+            case GapEvent():
                 self.lost += event.lost or 0
-            case Hello():
+            case HelloEvent():
                 self._greet(event, now_s)
-            case Bye():
+            case ByeEvent():
                 pass  # the stream says the same of the connection
 
-    def _alarm(self, event: Alarm) -> None:
+    def _alarm(self, event: AlarmEvent) -> None:
         if event.state == "raised":
             self.alarms[event.id] = event
         else:
@@ -156,9 +158,9 @@ class ConsoleState:
 
     def _renew_alarms(self, texts: Mapping[str, str]) -> None:
         for name in texts.keys() & self.alarms.keys():
-            self.alarms[name] = self.alarms[name].saying(texts[name])
+            self.alarms[name] = msgspec.structs.replace(self.alarms[name], text=texts[name])
 
-    def _greet(self, hello: Hello, now_s: float) -> None:
+    def _greet(self, hello: HelloEvent, now_s: float) -> None:
         self.hello = hello
         self.alarms = {alarm.id: alarm for alarm in hello.alarms}
         self.delay.forget()

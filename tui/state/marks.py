@@ -7,8 +7,14 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
 
-from pdmuxd.tui.client.history import History, PastAlarms
-from pdmuxd.tui.client.wire import Alarm, Engine, Settings, Stats
+from pdmuxd.tui.client.wire import (
+    AlarmEvent,
+    EngineEvent,
+    HistoryOut,
+    PastAlarmsOut,
+    SettingsEvent,
+    StatsEvent,
+)
 
 KEPT = 200
 
@@ -28,12 +34,12 @@ class Marks:
 
     def __init__(self) -> None:
         self.kept: deque[Mark] = deque(maxlen=KEPT)
-        self._engine: Engine | None = None
+        self._engine: EngineEvent | None = None
         self._policy: str | None = None
         self._first: datetime | None = None
         """The first mark that this console has seen itself."""
 
-    def on_settings(self, event: Settings) -> None:
+    def on_settings(self, event: SettingsEvent) -> None:
         """Mark edits of targets and removed tenants. That an engine confirms them is no mark."""
         if event.kind != "wanted":
             return
@@ -45,7 +51,7 @@ class Marks:
         for name in event.removed[:3]:
             self._add(event.at, f"tenant {name} removed", "change")
 
-    def on_engine(self, event: Engine) -> None:
+    def on_engine(self, event: EngineEvent) -> None:
         """The engine's state, or its policy or profile, is another one."""
         before, self._engine = self._engine, event
         if before is None:
@@ -57,7 +63,7 @@ class Marks:
         if before.profile and event.profile and before.profile != event.profile:
             self._add(event.at, f"profile {before.profile} → {event.profile}", "change")
 
-    def on_stats(self, event: Stats) -> None:
+    def on_stats(self, event: StatsEvent) -> None:
         """The policy in force is another one."""
         if event.policy is None:
             return
@@ -65,19 +71,19 @@ class Marks:
             self._add(event.at, f"policy {self._policy} → {event.policy}", "change")
         self._policy = event.policy
 
-    def on_alarm(self, event: Alarm) -> None:
+    def on_alarm(self, event: AlarmEvent) -> None:
         """An alarm began or ended."""
         what = "ALARM" if event.state == "raised" else "ended:"
         self._add(event.at, _alarm_text(what, event.kind, event.tenant), "alarm")
 
-    def fill(self, kept: History) -> None:
+    def fill(self, kept: HistoryOut) -> None:
         """Take in marks from before this console started."""
         self._fill(
             Mark(at=one.at, text=one.text, kind="engine" if one.kind == "engine" else "change")
             for one in kept.marks
         )
 
-    def fill_alarms(self, past: PastAlarms) -> None:
+    def fill_alarms(self, past: PastAlarmsOut) -> None:
         """Take in alarms that began before this console started."""
         self._fill(
             Mark(at=one.began_at, text=_alarm_text("ALARM", one.kind, one.tenant), kind="alarm")

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
 
-from pdmuxd.tui.client.history import History
-from pdmuxd.tui.client.wire import Stats
+from pdmuxd.tui.client.wire import HistoryOut, StatsEvent, Totals
 
 KEPT_S = 1800
 SCALES_S = (1, 2, 5, 10, 15, 20, 30, 60, 120, 300, 600, 900, 1200, 1800, 3600)
@@ -31,7 +30,7 @@ class Second:
     waiting: float | None = None
     late_now: float | None = None
     in_flight: int | None = None
-    totals: Mapping[str, int] | None = None
+    totals: Totals | None = None
     """The engine's counters."""
 
 
@@ -41,7 +40,7 @@ class Series:
     def __init__(self) -> None:
         self._seconds: deque[Second] = deque(maxlen=KEPT_S)
 
-    def add(self, stats: Stats, now_s: float) -> None:
+    def add(self, stats: StatsEvent, now_s: float) -> None:
         """Add a sample."""
         number = int(now_s)
         if not self._seconds or self._seconds[-1].number != number:
@@ -59,7 +58,7 @@ class Series:
         second.in_flight = stats.in_flight
         second.totals = stats.totals
 
-    def fill(self, kept: History, now: datetime, now_s: float) -> None:
+    def fill(self, kept: HistoryOut, now: datetime, now_s: float) -> None:
         """Add seconds that the daemon has kept from before this console. Seconds that the console saw itself
         stay."""
         first = self._seconds[0].number if self._seconds else int(now_s) + 1
@@ -82,7 +81,7 @@ class Series:
         room = KEPT_S - len(self._seconds)
         self._seconds.extendleft(reversed(earlier[-room:] if room > 0 else ()))
 
-    def replace(self, kept: History, now: datetime, now_s: float) -> None:
+    def replace(self, kept: HistoryOut, now: datetime, now_s: float) -> None:
         """Hold only what the daemon has kept: one sample for each of its steps."""
         self._seconds.clear()
         columns = kept.columns
@@ -133,11 +132,12 @@ class Series:
     def counted_per_s(self, name: str, seconds: int, now_s: float) -> float | None:
         """How fast one of the engine's counters grew; None before the second one, or over a restart."""
         since = self._since(now_s - seconds)
-        known = [(one.number, one.totals[name]) for one in since if one.totals and name in one.totals]
+        known = [(one.number, getattr(one.totals, name)) for one in since if one.totals is not None]
         if len(known) < 2 or known[-1][1] < known[0][1]:
             return None
         (first, before), (last, after) = known[0], known[-1]
-        return (after - before) / (last - first)
+        grown: int = after - before
+        return grown / (last - first)
 
     def _since(self, start_s: float) -> list[Second]:
         found = []

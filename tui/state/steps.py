@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 
-from pdmuxd.tui.client.wire import Engine
+from pdmuxd.tui.client.wire import EngineEvent
 
 KEPT = 12
 
@@ -16,7 +16,7 @@ class Steps:
         self._seen: deque[tuple[str, float]] = deque(maxlen=KEPT)
         self._now_s = 0.0
 
-    def on_engine(self, event: Engine, now_s: float) -> None:
+    def on_engine(self, event: EngineEvent, now_s: float) -> None:
         """Take in the engine's state. If it has not changed, the last step goes on."""
         self._now_s = now_s
         name = "drained by an operator" if event.held and event.state == "serving" else event.state

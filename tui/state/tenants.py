@@ -10,8 +10,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 
-from pdmuxd.tui.client.history import History
-from pdmuxd.tui.client.wire import RequestLifecycle, TenantLoad, Tenants
+from pdmuxd.tui.client.wire import HistoryOut, RequestEvent, TenantLoad, TenantsEvent
+from pdmuxd.tui.state import seen
 
 MINUTES_KEPT = 30
 MISSES_KEPT = 300
@@ -122,7 +122,7 @@ class TenantPasts:
         """One tenant's past; an empty one if nothing was heard of it."""
         return self._pasts.get(tenant) or TenantPast()
 
-    def add_request(self, one: RequestLifecycle) -> None:
+    def add_request(self, one: RequestEvent) -> None:
         """A request ended."""
         if one.ended_at is None:
             return
@@ -135,14 +135,14 @@ class TenantPasts:
             minute.late_first_tokens += "ttft" in missed
         if one.tbt_gaps:
             minute.gaps += one.tbt_gaps
-            minute.late_gaps += min(one.late_gaps, one.tbt_gaps)
+            minute.late_gaps += min(seen.late_gaps(one), one.tbt_gaps)
         self._miss(past, one, at_s)
         second = int(at_s)
         if not self._prompts or self._prompts[-1][0] < second:
             self._prompts.append((second, Counter()))
         self._prompts[-1][1][one.tenant] += one.new_tokens or 0
 
-    def fill(self, tenant: str, kept: History, now: datetime) -> None:
+    def fill(self, tenant: str, kept: HistoryOut, now: datetime) -> None:
         """Whole minutes as the daemon has kept them, in place of what this console has seen of them."""
         past, columns = self._past(tenant), kept.columns
         current = int(now.timestamp() // 60)
@@ -159,7 +159,7 @@ class TenantPasts:
             if int(at.timestamp() // 60) == current - 1 and total_ms:
                 past.gpu_ratio = (prefill_ms + decode_ms) / total_ms
 
-    def fill_day(self, tenant: str, kept: History) -> None:
+    def fill_day(self, tenant: str, kept: HistoryOut) -> None:
         """The last day as the daemon has kept it."""
         columns = kept.columns
         counts = zip(columns.ttft_judged, columns.ttft_missed, columns.gaps, columns.gaps_missed, strict=True)
@@ -167,7 +167,7 @@ class TenantPasts:
             Minute(int(at.timestamp() // 60), *counted) for at, counted in zip(kept.at, counts, strict=True)
         )
 
-    def add_known(self, tenant: str, requests: Iterable[RequestLifecycle]) -> None:
+    def add_known(self, tenant: str, requests: Iterable[RequestEvent]) -> None:
         """Misses that the daemon had kept before this console was there; those it has are left out."""
         past = self._past(tenant)
         seen = {miss.request_id for miss in past.misses}
@@ -175,7 +175,7 @@ class TenantPasts:
             if one.ended_at is not None and one.request_id not in seen:
                 self._miss(past, one, one.ended_at.timestamp())
 
-    def _miss(self, past: TenantPast, one: RequestLifecycle, at_s: float) -> None:
+    def _miss(self, past: TenantPast, one: RequestEvent, at_s: float) -> None:
         for miss in one.missed:
             past.misses.append(
                 Missed(
@@ -183,13 +183,13 @@ class TenantPasts:
                     at_s=at_s,
                     target=miss.target,
                     cause=miss.cause,
-                    weight=max(1, one.late_gaps) if miss.target == "tbt" else 1,
+                    weight=max(1, seen.late_gaps(one)) if miss.target == "tbt" else 1,
                     by_ratio=excess_ratio(one, miss.target),
                     split=(miss.mode, miss.prefill_sms or 0, miss.decode_sms or 0) if miss.mode else None,
                 )
             )
 
-    def add_tenants(self, event: Tenants) -> None:
+    def add_tenants(self, event: TenantsEvent) -> None:
         """Take in how tenants are doing now."""
         number = int(event.at.timestamp() // 60)
         for load in event.tenants:
@@ -219,12 +219,12 @@ def is_missing(load: TenantLoad) -> bool:
     return load.verdict == "missed"
 
 
-def excess_ratio(one: RequestLifecycle, target: str) -> float:
+def excess_ratio(one: RequestEvent, target: str) -> float:
     """By how much of the target a request's first token, or longest gap, was late."""
     pairs = {
-        "ttft": (one.seen_ttft_ms, one.ttft_target_ms),
-        "tbt": (one.seen_tbt_max_ms, one.tbt_target_ms),
-        "e2e": (one.seen_e2e_ms, one.e2e_target_ms),
+        "ttft": (seen.ttft_ms(one), one.ttft_target_ms),
+        "tbt": (seen.tbt_max_ms(one), one.tbt_target_ms),
+        "e2e": (seen.e2e_ms(one), one.e2e_target_ms),
     }
     took_ms, target_ms = pairs.get(target, (None, None))
     return 0.0 if took_ms is None or not target_ms else max(0.0, took_ms / target_ms - 1.0)

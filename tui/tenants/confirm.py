@@ -8,9 +8,8 @@ from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import VerticalScroll
 
-from pdmuxd.tui.client.answers import Slo
-from pdmuxd.tui.client.outlooks import Outlook
 from pdmuxd.tui.client.rest import Refusal, RestClient
+from pdmuxd.tui.client.wire import OutlookOut, SloOut
 from pdmuxd.tui.shell.dialog import Dialog
 from pdmuxd.tui.shell.sheet import Sheet
 from pdmuxd.tui.show.lines import Line, line, wrap
@@ -32,18 +31,18 @@ FORCE: list[Line] = [
 ]
 
 
-class ConfirmSlo(Dialog[Slo]):
+class ConfirmSlo(Dialog[SloOut]):
     """Returns what was set; the other version if somebody else was first; None if the user gave up."""
 
     BINDINGS: ClassVar[list[BindingType]] = [Binding("y", "apply", "Apply")]
 
-    def __init__(self, tenant: str, before: Slo, typed: Draft, rest: RestClient) -> None:
+    def __init__(self, tenant: str, before: SloOut, typed: Draft, rest: RestClient) -> None:
         super().__init__()
         self._tenant = tenant
         self._before = before
         self._typed = typed
         self._rest = rest
-        self._theirs: Slo | None = None
+        self._theirs: SloOut | None = None
         self._is_forced = False
         """Whether to force the edit: the user has been told that it is predicted to be infeasible."""
 
@@ -63,7 +62,7 @@ class ConfirmSlo(Dialog[Slo]):
 
     async def _predict(self) -> None:
         answer = await predict(self._rest, self._tenant, self._typed.values)
-        self._is_forced = isinstance(answer, Outlook) and answer.verdict == "infeasible"
+        self._is_forced = isinstance(answer, OutlookOut) and answer.verdict == "infeasible"
         self.query_one("#prediction", Sheet).show(outlook_text(answer, WIDTH))
         if self._is_forced:
             self.query_one("#said", Sheet).show(FORCE)
@@ -78,18 +77,18 @@ class ConfirmSlo(Dialog[Slo]):
         asked = self._rest.api.set_slo(
             self._tenant, wanted, force=self._is_forced or None, if_match=self._before.version
         )
-        answer = await self._rest.ask(asked, Slo)
-        if isinstance(answer, Slo):
+        answer = await self._rest.ask(asked, SloOut)
+        if isinstance(answer, SloOut):
             self.dismiss(answer)
             return
         lines = wrap(f"! Nothing was applied: {answer.detail}", WIDTH, Role.BAD)
         if answer.status == STALE_VERSION:
-            theirs = await self._rest.ask(self._rest.api.get_slo(self._tenant), Slo)
+            theirs = await self._rest.ask(self._rest.api.get_slo(self._tenant), SloOut)
             if not isinstance(theirs, Refusal):
                 self._theirs = theirs
                 lines = conflict_text(self._tenant, self._before, theirs, WIDTH)
         self.query_one("#said", Sheet).show([*lines, line(("Escape", Role.KEY), " goes back to the edit")])
 
-    async def action_dismiss(self, result: Slo | None = None) -> None:
+    async def action_dismiss(self, result: SloOut | None = None) -> None:
         """Go back to the edit. If somebody else was first, it goes on from that version."""
         self.dismiss(result or self._theirs)

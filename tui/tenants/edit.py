@@ -12,8 +12,8 @@ from textual.containers import Horizontal, VerticalScroll
 from textual.timer import Timer
 from textual.widgets import Input, Label
 
-from pdmuxd.tui.client.answers import Slo
 from pdmuxd.tui.client.rest import RestClient
+from pdmuxd.tui.client.wire import SloOut
 from pdmuxd.tui.shell.dialog import Dialog
 from pdmuxd.tui.shell.field import Field
 from pdmuxd.tui.shell.sheet import Sheet
@@ -29,13 +29,13 @@ TYPING_S = 0.3
 """The daemon is asked when nothing was typed for so long, seconds."""
 
 
-class EditSlo(Dialog[Slo]):
+class EditSlo(Dialog[SloOut]):
     """Returns the targets as they were set, or None."""
 
     AUTO_FOCUS = "#tbt_ms"
     BINDINGS: ClassVar[list[BindingType]] = [Binding("ctrl+s", "review", "Review")]
 
-    def __init__(self, tenant: str, before: Slo, rest: RestClient) -> None:
+    def __init__(self, tenant: str, before: SloOut, rest: RestClient) -> None:
         super().__init__()
         self._tenant = tenant
         self._before = before
@@ -80,7 +80,7 @@ class EditSlo(Dialog[Slo]):
         confirm = ConfirmSlo(self._tenant, self._before, typed, self._rest)
         self.app.push_screen(confirm, self._confirmed)
 
-    def _confirmed(self, slo: Slo | None) -> None:
+    def _confirmed(self, slo: SloOut | None) -> None:
         if slo is None:
             return
         if slo.version == self._before.version + 1 and self.typed.values == {

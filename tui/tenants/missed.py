@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from pdmuxd.tui.client.wire import RequestLifecycle
+from pdmuxd.tui.client.wire import RequestEvent
 from pdmuxd.tui.shell.table import RowTable
 from pdmuxd.tui.show.heading import heading
 from pdmuxd.tui.show.lines import Cell, Line
@@ -13,18 +13,18 @@ from pdmuxd.tui.state.answers import known, why_unknown
 from pdmuxd.tui.state.view import View
 
 
-class MissedRequests(RowTable[RequestLifecycle]):
+class MissedRequests(RowTable[RequestEvent]):
     """Newest first; Enter shows one's timeline."""
 
     IS_SLOW = True
     COLUMNS = COLUMNS
     NAME = "missed-requests"
 
-    def __init__(self, name: str, *, opened: Callable[[RequestLifecycle], None]) -> None:
+    def __init__(self, name: str, *, opened: Callable[[RequestEvent], None]) -> None:
         super().__init__(opened=opened)
         self._name_of_tenant = name
 
-    def items(self, view: View) -> Sequence[RequestLifecycle]:
+    def items(self, view: View) -> Sequence[RequestEvent]:
         """Misses that the daemon remembers, and those that came since."""
         live = [
             one for one in reversed(view.state.requests) if one.tenant == self._name_of_tenant and one.missed
@@ -33,13 +33,13 @@ class MissedRequests(RowTable[RequestLifecycle]):
         answer = known(view.state.answers.missed.get(self._name_of_tenant))
         return live + [one for one in (answer.requests if answer else ()) if one.request_id not in seen]
 
-    def cells(self, item: RequestLifecycle, view: View) -> Sequence[Cell]:
+    def cells(self, item: RequestEvent, view: View) -> Sequence[Cell]:
         """The cells of one request."""
         tenants = view.state.tenants.tenants if view.state.tenants is not None else ()
         is_met = any(one.tenant == item.tenant and one.verdict == "met" for one in tenants)
         return cells(item, view.daemon_now, view.zone, is_met=is_met)
 
-    def key_of(self, item: RequestLifecycle) -> str:
+    def key_of(self, item: RequestEvent) -> str:
         """The request's id."""
         return item.request_id
 

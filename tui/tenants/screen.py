@@ -9,7 +9,7 @@ from typing import ClassVar
 from textual.binding import Binding, BindingType
 from textual.widget import Widget
 
-from pdmuxd.tui.client.answers import Attainment, Tenant
+from pdmuxd.tui.client.wire import AttainmentOut, TenantOut
 from pdmuxd.tui.shell.filter_box import FilterBox
 from pdmuxd.tui.shell.screen import ConsoleScreen
 from pdmuxd.tui.show.tenants.rows import TenantRow
@@ -45,8 +45,8 @@ that decodes sets the split for all: decode is one batch on one partition."""
         """Ask for what events do not carry: tenants without traffic, targets, refusals."""
         answers = self.console.answers
         answers.tenants, answers.attainment = await asyncio.gather(
-            self.rest.ask(self.rest.api.list_tenants(), tuple[Tenant, ...]),
-            self.rest.ask(self.rest.api.get_attainment(active=True, limit=MOST), Attainment),
+            self.rest.ask(self.rest.api.list_tenants(), tuple[TenantOut, ...]),
+            self.rest.ask(self.rest.api.get_attainment(active=True, limit=MOST), AttainmentOut),
         )
 
     def action_sort(self) -> None:

@@ -10,10 +10,8 @@ from typing import ClassVar
 from textual.binding import Binding, BindingType
 from textual.widget import Widget
 
-from pdmuxd.tui.client.answers import Attainment, Requests, Slo, Tenant
-from pdmuxd.tui.client.effects import Effects
 from pdmuxd.tui.client.rest import Refusal
-from pdmuxd.tui.client.wire import RequestLifecycle
+from pdmuxd.tui.client.wire import AttainmentOut, EffectsOut, RequestEvent, RequestsOut, SloOut, TenantOut
 from pdmuxd.tui.shell.panel import Panel
 from pdmuxd.tui.shell.past import Past
 from pdmuxd.tui.shell.screen import ConsoleScreen
@@ -89,11 +87,11 @@ applied."""
         """All that is said of this tenant."""
         answers, rest, name = self.console.answers, self.rest, self._tenant
         answers.tenants, answers.attainment, missed, history, effects = await asyncio.gather(
-            rest.ask(rest.api.list_tenants(), tuple[Tenant, ...]),
-            rest.ask(rest.api.get_attainment(tenant=name), Attainment),
-            rest.ask(rest.api.list_requests(tenant=name, missed=True, limit=MISSED_LIMIT), Requests),
-            rest.ask(rest.api.list_slo_history(name, limit=HISTORY_LIMIT), tuple[Slo, ...]),
-            rest.ask(rest.api.list_effects(tenant=name, limit=1), Effects),
+            rest.ask(rest.api.list_tenants(), tuple[TenantOut, ...]),
+            rest.ask(rest.api.get_attainment(tenant=name), AttainmentOut),
+            rest.ask(rest.api.list_requests(tenant=name, missed=True, limit=MISSED_LIMIT), RequestsOut),
+            rest.ask(rest.api.list_slo_history(name, limit=HISTORY_LIMIT), tuple[SloOut, ...]),
+            rest.ask(rest.api.list_effects(tenant=name, limit=1), EffectsOut),
         )
         answers.missed, answers.slo_history, answers.effects = (
             {name: missed},
@@ -121,7 +119,7 @@ applied."""
             self.work(self._edit)
 
     async def _edit(self) -> None:
-        current = await self.rest.ask(self.rest.api.get_slo(self._tenant), Slo)
+        current = await self.rest.ask(self.rest.api.get_slo(self._tenant), SloOut)
         if isinstance(current, Refusal):
             # What was typed behind it was for the field that does not open.
             self.forget_typed()
@@ -129,10 +127,10 @@ applied."""
             return
         self.app.push_screen(EditSlo(self._tenant, current, self.rest), self._edited)
 
-    def _edited(self, slo: Slo | None) -> None:
+    def _edited(self, slo: SloOut | None) -> None:
         if slo is not None:
             self.notify(f"version {slo.version} of {self._tenant}'s targets is set", markup=False)
             self.poll()
 
-    def _open(self, lifecycle: RequestLifecycle) -> None:
+    def _open(self, lifecycle: RequestEvent) -> None:
         self.app.push_screen(Timeline(lifecycle, self.zone))

@@ -7,7 +7,7 @@ import scenes
 
 from pdmuxd.controlplane.node.quarantine import Held
 from pdmuxd.daemon.duties.quarantine_record import QuarantineRecord
-from pdmuxd.tui.client.wire import Alarm
+from pdmuxd.tui.client.wire import AlarmEvent
 from pdmuxd.tui.show.alarms import alarm_lines
 from pdmuxd.tui.state.console import ConsoleState
 from pdmuxd.tui.state.view import View
@@ -24,7 +24,7 @@ def test_what_is_held_is_shown_with_the_command_that_releases_it() -> None:
     (condition,) = QuarantineRecord(OneHeld(), None).conditions()  # type: ignore[arg-type]
     state = ConsoleState()
     raised = scenes.alarm(id=condition.id, kind=condition.kind, text=condition.text)
-    state.alarms = {condition.id: msgspec.convert(raised, Alarm, strict=False)}
+    state.alarms = {condition.id: msgspec.convert(raised, AlarmEvent, strict=False)}
     lines = alarm_lines(None, View(state=state, now_s=1000.0, url="http://127.0.0.1:8081"), 72)
     shown = " ".join("".join(text for text, _ in line) for line in lines)
     assert "pdmuxd engine quarantine --release chat" in " ".join(shown.split())

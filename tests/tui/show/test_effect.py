@@ -7,9 +7,8 @@ import pytest
 import routes
 import scenes
 
-from pdmuxd.tui.client.effects import Effects
 from pdmuxd.tui.client.rest import Refusal
-from pdmuxd.tui.client.wire import Stats, Tenants
+from pdmuxd.tui.client.wire import EffectsOut, StatsEvent, TenantsEvent
 from pdmuxd.tui.show.lines import length
 from pdmuxd.tui.show.roles import Role
 from pdmuxd.tui.show.tenants.effect import effect, recent_effect
@@ -19,11 +18,13 @@ from pdmuxd.tui.state.view import View
 
 def view_of(answer=None, **changes):
     state = ConsoleState()
-    state.stats = msgspec.convert(scenes.stats(), Stats, strict=False)
-    state.tenants = msgspec.convert(scenes.tenants(), Tenants, strict=False)
+    state.stats = msgspec.convert(scenes.stats(), StatsEvent, strict=False)
+    state.tenants = msgspec.convert(scenes.tenants(), TenantsEvent, strict=False)
     known = {"effects": [routes.effect(**changes)]} if answer is None else answer
     is_refusal = isinstance(known, Refusal)
-    state.answers.effects = {"chat": known if is_refusal else msgspec.convert(known, Effects, strict=False)}
+    state.answers.effects = {
+        "chat": known if is_refusal else msgspec.convert(known, EffectsOut, strict=False)
+    }
     return View(state=state, now_s=1000.0, url="http://127.0.0.1:8081")
 
 

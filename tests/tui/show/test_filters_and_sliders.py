@@ -6,7 +6,7 @@ import scenes
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pdmuxd.tui.client.wire import Decision, StrictestTbt
+from pdmuxd.tui.client.wire import DecisionEvent, TbtTarget
 from pdmuxd.tui.show.decision_filter import DecisionFilter, parse
 from pdmuxd.tui.show.lines import Column
 from pdmuxd.tui.show.partitions.slider import LEAST_MS, MOST_MS, Slider
@@ -30,7 +30,7 @@ def test_reason_and_tenant_are_understood_when_they_are_typed(text, wanted):
 
 def test_only_its_reason_is_kept_when_there_is_a_filter():
     decisions = [
-        msgspec.convert(scenes.decision(number, reason=reason), Decision)
+        msgspec.convert(scenes.decision(number, reason=reason), DecisionEvent)
         for number, reason in enumerate(("best_fit", "fused_fits", "best_fit"))
     ]
     assert [one.seq for one in DecisionFilter(reason="best").of(decisions)] == [0, 2]
@@ -40,7 +40,7 @@ def test_only_its_reason_is_kept_when_there_is_a_filter():
 def test_the_reasons_that_were_seen_come_in_turn_when_f_is_pressed():
     wanted = DecisionFilter()
     seen = [
-        msgspec.convert(scenes.decision(reason=reason, sitting_out=out), Decision)
+        msgspec.convert(scenes.decision(reason=reason, sitting_out=out), DecisionEvent)
         for reason, out in (("fused_fits", 0), ("best_fit", 3))
     ]
     found = []
@@ -52,7 +52,7 @@ def test_the_reasons_that_were_seen_come_in_turn_when_f_is_pressed():
 
 def test_decisions_that_leave_some_out_are_kept_when_that_is_asked_for():
     decisions = [
-        msgspec.convert(scenes.decision(number, sitting_out=out), Decision)
+        msgspec.convert(scenes.decision(number, sitting_out=out), DecisionEvent)
         for number, out in enumerate((0, 12, 0))
     ]
     assert [one.seq for one in DecisionFilter(reason="sits_out").of(decisions)] == [1]
@@ -63,8 +63,8 @@ def test_decisions_that_leave_some_out_are_kept_when_that_is_asked_for():
     ("count", "whose", "said"),
     [
         (0, None, ""),
-        (1, StrictestTbt(tenant="chat", tbt_ms=20.0), "1 relaxed sits out for chat's 20 ms"),
-        (12, StrictestTbt(tenant="chat", tbt_ms=20.0), "12 relaxed sit out for chat's 20 ms"),
+        (1, TbtTarget(tenant="chat", tbt_ms=20.0), "1 relaxed sits out for chat's 20 ms"),
+        (12, TbtTarget(tenant="chat", tbt_ms=20.0), "12 relaxed sit out for chat's 20 ms"),
         (12, None, "12 relaxed sit out"),
     ],
 )

@@ -6,7 +6,7 @@ A cell shows the worst over reused tokens of both sides. Its index stands for a 
 
 from __future__ import annotations
 
-from pdmuxd.tui.client.answers import Guard, GuardCell
+from pdmuxd.tui.client.wire import GuardCellOut, GuardOut
 from pdmuxd.tui.show import formats
 from pdmuxd.tui.show.heading import heading
 from pdmuxd.tui.show.lines import Line, Run, line
@@ -21,7 +21,7 @@ HOTTEST = 1.6
 FIRST_PREFILL_TOKENS = 2048
 
 
-def partitions(guard: Guard | None) -> list[int]:
+def partitions(guard: GuardOut | None) -> list[int]:
     """The decode partitions that have cells, by growing SMs."""
     return sorted({cell.decode_sms for cell in guard.cells}) if guard else []
 
@@ -38,10 +38,8 @@ def guard_map(view: View, decode_sms: int | None, width: int, height: int) -> li
     why, guard = why_unknown(answer), known(answer)
     if why is not None or guard is None:
         return [heading(view, "Contention guard", width), line((why or "", Role.DIM))]
-    default = "" if guard.default_ratio is None else f"default {formats.ratio(guard.default_ratio)}"
-    note = ", ".join(filter(None, (default, "frozen" if guard.frozen else "")))
     title = f"Guard beside decode on {decode_sms} SMs" if decode_sms else "Contention guard"
-    head = heading(view, title, width, note)
+    head = heading(view, title, width)
     cells = worst_cells(guard, decode_sms)
     if not cells:
         return [head, line(("no cell has been measured or raised; the default holds everywhere", Role.DIM))]
@@ -50,14 +48,14 @@ def guard_map(view: View, decode_sms: int | None, width: int, height: int) -> li
     across = "".join(tokens_below(prefill).rjust(CELL_WIDTH) for prefill in prefills)
     lines = [head, line(("decode, new".ljust(LABEL_WIDTH) + across, Role.DIM))]
     for batch in batches:
-        runs = [_cell(cells.get((prefill, batch)), guard.default_ratio) for prefill in prefills]
+        runs = [_cell(cells.get((prefill, batch))) for prefill in prefills]
         lines.append(((batch_range(batch).ljust(LABEL_WIDTH), Role.DIM), *runs))
     return lines[:height]
 
 
-def worst_cells(guard: Guard, decode_sms: int | None) -> dict[tuple[int, int], GuardCell]:
+def worst_cells(guard: GuardOut, decode_sms: int | None) -> dict[tuple[int, int], GuardCellOut]:
     """By (prefill_new, decode_bs): the highest of those that differ only in reused tokens."""
-    worst: dict[tuple[int, int], GuardCell] = {}
+    worst: dict[tuple[int, int], GuardCellOut] = {}
     for cell in guard.cells:
         place = (cell.prefill_new, cell.decode_bs)
         if cell.decode_sms == decode_sms and (place not in worst or cell.ratio > worst[place].ratio):
@@ -65,9 +63,9 @@ def worst_cells(guard: Guard, decode_sms: int | None) -> dict[tuple[int, int], G
     return worst
 
 
-def _cell(cell: GuardCell | None, default_ratio: float | None) -> Run:
+def _cell(cell: GuardCellOut | None) -> Run:
     if cell is None:
-        return f"({formats.ratio(default_ratio)})".rjust(CELL_WIDTH), Role.DIM
+        return formats.NONE.rjust(CELL_WIDTH), Role.DIM
     mark = "↑" if cell.raised else " "
     return f"{cell.ratio:.2f}{mark}".rjust(CELL_WIDTH), heat(cell.ratio)
 

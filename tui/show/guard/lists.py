@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pdmuxd.tui.client.answers import GuardCell
+from pdmuxd.tui.client.wire import GuardCellOut
 from pdmuxd.tui.show import formats
 from pdmuxd.tui.show.guard.heat import batch_range, tokens_below
 from pdmuxd.tui.show.heading import heading
@@ -80,7 +80,7 @@ def drift(view: View, width: int, height: int) -> list[Line]:
     return lines[:height]
 
 
-def _change(cell: GuardCell, view: View) -> list[Cell]:
+def _change(cell: GuardCellOut, view: View) -> list[Cell]:
     prefill = f"{tokens_below(cell.prefill_new)} / {tokens_below(cell.prefill_reused)}"
     place = (
         f"{prefill} / {batch_range(cell.decode_bs).removeprefix('bs ')} / {tokens_below(cell.decode_reused)}"

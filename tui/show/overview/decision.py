@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from datetime import timedelta
 
-from pdmuxd.tui.client.wire import Decision
+from pdmuxd.tui.client.wire import DecisionEvent
 from pdmuxd.tui.show import formats
 from pdmuxd.tui.show.heading import heading, said
 from pdmuxd.tui.show.lines import Line, clip, line
@@ -22,7 +22,7 @@ def decision(view: View, width: int, height: int) -> list[Line]:
     now = view.daemon_now
     counted: Counter[str] = Counter()
     splits: dict[str, Counter[str]] = {}
-    out: dict[str, Decision] = {}
+    out: dict[str, DecisionEvent] = {}
     for one in view.state.newest_decisions():
         if now is not None and now - one.at > LAST:
             break

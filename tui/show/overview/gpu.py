@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pdmuxd.tui.client.wire import Engine, Stats
+from pdmuxd.tui.client.wire import EngineEvent, StatsEvent
 from pdmuxd.tui.show import formats
 from pdmuxd.tui.show.heading import heading, said
 from pdmuxd.tui.show.lines import Line, line
@@ -44,7 +44,7 @@ def gpu(view: View, width: int, height: int) -> list[Line]:
     return [head, *bars, now, _legend(mean, use, view.letters)]
 
 
-def sm_use(stats: Stats | None) -> SmUse | None:
+def sm_use(stats: StatsEvent | None) -> SmUse | None:
     """What the bar shows; None while there is no engine."""
     if stats is None or not stats.total_sms or stats.sm_busy_prefill_ratio is None:
         return None
@@ -58,7 +58,7 @@ def sm_use(stats: Stats | None) -> SmUse | None:
     )
 
 
-def _split(stats: Stats | None, engine: Engine | None) -> str:
+def _split(stats: StatsEvent | None, engine: EngineEvent | None) -> str:
     if stats is None or stats.partition_id is None:
         return ""
     return f"now {sms_in_words(stats.mode, stats.prefill_sms, stats.decode_sms)}"

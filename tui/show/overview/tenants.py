@@ -54,7 +54,7 @@ def cells(one: TenantRow, view: View) -> list[Cell]:
         Cell(formats.percent(met, 1), role),
         Cell(formats.percent(load.target_ratio or None, 1), Role.DIM),
         *late_cells(load),
-        Cell(formats.count(load.waiting)),
+        Cell(formats.count(one.waiting)),
         Cell(formats.ms(load.ttft_ms.p99)),
         tbt_cell(one),
         Cell(formats.percent(view.state.pasts.of(one.name).gpu_ratio)),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pdmuxd.tui.client.answers import GroupUse, Partitions, Use
+from pdmuxd.tui.client.wire import GroupOut, PartitionsOut, UseOut, WorkOut
 from pdmuxd.tui.show import formats
 from pdmuxd.tui.show.charts import meter
 from pdmuxd.tui.show.heading import heading
@@ -39,7 +39,7 @@ def groups(view: View, width: int, height: int) -> list[Line]:
     return lines[:height]
 
 
-def _group(one: GroupUse, view: View, width: int) -> Line:
+def _group(one: GroupOut, view: View, width: int) -> Line:
     stats = view.state.stats
     # The stream is newer than the answer to a question.
     in_force = (
@@ -57,7 +57,7 @@ def _group(one: GroupUse, view: View, width: int) -> Line:
     return row([*cells, *_use(one)], COLUMNS, TABLE_WIDTH) + _bar(one, width)
 
 
-def _others(found: Partitions, width: int) -> list[Line]:
+def _others(found: PartitionsOut, width: int) -> list[Line]:
     blank = [Cell(""), Cell("")]
     return [
         row([Cell(""), Cell("fused"), *blank, *_use(found.fused)], COLUMNS, TABLE_WIDTH)
@@ -69,14 +69,10 @@ def _others(found: Partitions, width: int) -> list[Line]:
     ]
 
 
-def _use(one: Use) -> list[Cell]:
-    return [
-        Cell(formats.percent(one.time_ratio)),
-        Cell(formats.count(one.decisions)),
-        Cell(formats.count(one.prefill_tokens)),
-        Cell(formats.count(one.decode_tokens)),
-    ]
+def _use(one: UseOut) -> list[Cell]:
+    done = (one.decisions, one.prefill_tokens, one.decode_tokens) if isinstance(one, WorkOut) else (0, 0, 0)
+    return [Cell(formats.percent(one.time_ratio)), *(Cell(formats.count(number)) for number in done)]
 
 
-def _bar(one: Use, width: int) -> Line:
+def _bar(one: UseOut, width: int) -> Line:
     return meter(one.time_ratio, width - TABLE_WIDTH) if width > TABLE_WIDTH + 4 else ()

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from pdmuxd.tui.client.answers import WhatIf, WhatIfFused, WhatIfGroup
 from pdmuxd.tui.client.rest import Refusal
+from pdmuxd.tui.client.wire import FusedOut, WhatIfOut, WhatIfSplitOut
 from pdmuxd.tui.show import formats
 from pdmuxd.tui.show.lines import Cell, Column, Line, line, row
 from pdmuxd.tui.show.roles import Role
@@ -19,13 +19,13 @@ COLUMNS = (
 TABLE_WIDTH = sum(column.width for column in COLUMNS) + len(COLUMNS)
 
 
-def what_if(answer: WhatIf | Refusal | None, width: int, height: int) -> list[Line]:
+def what_if(answer: WhatIfOut | Refusal | None, width: int, height: int) -> list[Line]:
     """The verdict, then a line per split and one for fused steps.
 
     `+` meets the target, `!` does not, `▶` would be chosen.
     """
     lines = what_if_text(answer, width)
-    if not isinstance(answer, WhatIf):
+    if not isinstance(answer, WhatIfOut):
         return lines
     worst_ms = max([one.worst_ms for one in answer.groups] + [answer.tbt_ms])
     heads = row([Cell(column.heading, Role.DIM) for column in COLUMNS], COLUMNS, TABLE_WIDTH)
@@ -41,7 +41,7 @@ def what_if(answer: WhatIf | Refusal | None, width: int, height: int) -> list[Li
     ]
 
 
-def _group(one: WhatIfGroup, answer: WhatIf, worst_ms: float, width: int) -> Line:
+def _group(one: WhatIfSplitOut, answer: WhatIfOut, worst_ms: float, width: int) -> Line:
     role = Role.GOOD if one.meets else Role.BAD
     is_chosen = one.partition_id == answer.chosen_partition_id
     cells = [
@@ -64,7 +64,7 @@ def _group(one: WhatIfGroup, answer: WhatIf, worst_ms: float, width: int) -> Lin
     )
 
 
-def _fused(one: WhatIfFused, answer: WhatIf) -> Line:
+def _fused(one: FusedOut, answer: WhatIfOut) -> Line:
     role = Role.GOOD if one.meets else Role.BAD
     is_chosen = answer.mode == "fused"
     worst_ms = one.worst_ms

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from pdmuxd.tui.client.answers import Slo, WhatIf
 from pdmuxd.tui.client.printable import printable
 from pdmuxd.tui.client.rest import Refusal
+from pdmuxd.tui.client.wire import SloOut, WhatIfOut
 from pdmuxd.tui.show import formats
 from pdmuxd.tui.show.lines import Line, line, wrap
 from pdmuxd.tui.show.roles import Role
@@ -52,7 +52,7 @@ class Draft:
     values: Mapping[str, float | None]
     errors: tuple[str, ...] = ()
 
-    def changes(self, before: Slo) -> list[tuple[Field, float | None, float | None]]:
+    def changes(self, before: SloOut) -> list[tuple[Field, float | None, float | None]]:
         """(field, before, after) for what differs."""
         found: list[tuple[Field, float | None, float | None]] = []
         for field in FIELDS:
@@ -91,7 +91,7 @@ def changes_text(changes: list[tuple[Field, float | None, float | None]]) -> lis
     ]
 
 
-def what_if_text(answer: WhatIf | Refusal | None, width: int, now: WhatIf | None = None) -> list[Line]:
+def what_if_text(answer: WhatIfOut | Refusal | None, width: int, now: WhatIfOut | None = None) -> list[Line]:
     """Feasible or not, which split, and what it costs prefill against what holds now."""
     if answer is None:
         return [line(("asking the live predictors ...", Role.DIM))]
@@ -115,20 +115,20 @@ def what_if_text(answer: WhatIf | Refusal | None, width: int, now: WhatIf | None
     ]
 
 
-def assumed_text(answer: WhatIf | Refusal | None, width: int) -> list[Line]:
+def assumed_text(answer: WhatIfOut | Refusal | None, width: int) -> list[Line]:
     """The load that the answer holds for."""
-    if not isinstance(answer, WhatIf):
+    if not isinstance(answer, WhatIfOut):
         return []
     load = answer.assumed
     return wrap(
         f"for {load.decode_bs} decoding with {formats.count(load.decode_context_tokens)} tokens each, "
-        f"beside a prefill of {formats.count(load.prefill_new_tokens)} ({load.source} load)",
+        f"beside a prefill of {formats.count(load.prefill_new_tokens)} ({load.from_} load)",
         width,
         Role.DIM,
     )
 
 
-def conflict_text(tenant: str, base: Slo, theirs: Slo, width: int) -> list[Line]:
+def conflict_text(tenant: str, base: SloOut, theirs: SloOut, width: int) -> list[Line]:
     """Someone else changed the targets since they were read."""
     lines = wrap(
         f"! Nothing was applied: someone else set version {theirs.version} of {tenant}'s targets while you "

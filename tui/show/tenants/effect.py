@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from pdmuxd.tui.client.effects import Effect, Measured, SmUse, Standing
 from pdmuxd.tui.client.printable import printable
+from pdmuxd.tui.client.wire import EffectMeasuredOut, EffectOut, SmUseOut, StandingOut
 from pdmuxd.tui.show import formats
 from pdmuxd.tui.show.heading import heading
 from pdmuxd.tui.show.lines import Cell, Column, Line, Run, line, row
@@ -28,7 +28,7 @@ COLUMNS = (
 ARROW = " → "
 
 
-def recent_effect(name: str, view: View) -> Effect | None:
+def recent_effect(name: str, view: View) -> EffectOut | None:
     """The last change of this tenant, or of what concerns all, while it is worth a look."""
     answer, now = known(view.state.answers.effects.get(name)), view.daemon_now
     last = answer.effects[0] if answer is not None and answer.effects else None
@@ -55,7 +55,7 @@ def effect(name: str, view: View, width: int, height: int) -> list[Line]:
         lines.append(_sms(last.before.sms, after.sms, is_mixed=last.mixed))
     lines.append(_replayed(name, last, after))
     lines.append(row([Cell(column.heading, Role.DIM) for column in COLUMNS], COLUMNS, width))
-    lines.append(row(_cells(last.before.of(name), after.of(name), view), COLUMNS, width))
+    lines.append(row(_cells(_standing(last.before, name), _standing(after, name), view), COLUMNS, width))
     others = _moved(name, last.before, after)
     lines += [row(_cells(before, since_then, view), COLUMNS, width) for before, since_then in others]
     if not others:
@@ -64,23 +64,23 @@ def effect(name: str, view: View, width: int, height: int) -> list[Line]:
     return lines[:height]
 
 
-def _why_not(last: Effect, age: str) -> str:
+def _why_not(last: EffectOut, age: str) -> str:
     if last.state == "overtaken":
         return "not compared: another change, or an engine's start, came within a minute"
     return f"too early to compare: {age} since, a minute is needed"
 
 
-def _replayed(name: str, last: Effect, after: Measured) -> Line:
+def _replayed(name: str, last: EffectOut, after: EffectMeasuredOut) -> Line:
     """The load, which may have done what looks like the change's work; then the change's work alone."""
     rates = [
-        formats.rate(1000 * one.of(name).requests / one.length_ms)
+        formats.rate(1000 * _standing(one, name).requests / one.length_ms)
         for one in (last.before, after)
         if one.length_ms
     ]
     load, replay = f"{ARROW.join(rates)}/s", last.replay
     if replay is None:
         return line(("load    ", Role.DIM), load)
-    own = replay.of(name)
+    own = next((one for one in replay.tenants if one.tenant == name), None)
     if own is None:
         why = replay.why_not or "no request of it"
         return line(("load    ", Role.DIM), load, (f"; not replayed: {why}", Role.DIM))
@@ -89,7 +89,7 @@ def _replayed(name: str, last: Effect, after: Measured) -> Line:
     return line(("load    ", Role.DIM), f"{load}; on the same requests TTFT {ttft}, TBT {tbt}")
 
 
-def _sms(before: SmUse, after: SmUse, *, is_mixed: bool) -> Line:
+def _sms(before: SmUseOut, after: SmUseOut, *, is_mixed: bool) -> Line:
     runs: list[Run] = [("SMs     ", Role.DIM), *_split(before), (ARROW, Role.PLAIN), *_split(after)]
     if before.split_ratio or after.split_ratio:
         shares = _change(before.split_ratio, after.split_ratio, 0)
@@ -101,7 +101,7 @@ def _sms(before: SmUse, after: SmUse, *, is_mixed: bool) -> Line:
     return line(*runs)
 
 
-def _split(use: SmUse) -> list[Run]:
+def _split(use: SmUseOut) -> list[Run]:
     if use.prefill_sms is None or use.decode_sms is None:
         fused = use.fused_ratio
         return [("no split" if not fused else f"fused {formats.percent(fused)}", Role.PLAIN)]
@@ -112,19 +112,26 @@ def _split(use: SmUse) -> list[Run]:
     ]
 
 
-def _busy(use: SmUse) -> float | None:
+def _busy(use: SmUseOut) -> float | None:
     if use.prefill_busy_ratio is None or use.decode_busy_ratio is None:
         return None
     return use.prefill_busy_ratio + use.decode_busy_ratio
 
 
-def _moved(name: str, before: Measured, after: Measured) -> list[tuple[Standing, Standing]]:
-    pairs = [(one, after.of(one.tenant)) for one in before.tenants if one.tenant != name]
+def _standing(measured: EffectMeasuredOut, tenant: str) -> StandingOut:
+    """The standing of one tenant; an empty one if it had no traffic."""
+    return next((one for one in measured.tenants if one.tenant == tenant), StandingOut(tenant=tenant))
+
+
+def _moved(
+    name: str, before: EffectMeasuredOut, after: EffectMeasuredOut
+) -> list[tuple[StandingOut, StandingOut]]:
+    pairs = [(one, _standing(after, one.tenant)) for one in before.tenants if one.tenant != name]
     enough = [pair for pair in pairs if min(one.requests for one in pair) >= LEAST_REQUESTS]
     return sorted((pair for pair in enough if _has_moved(*pair)), key=lambda pair: _gain(*pair))
 
 
-def _has_moved(before: Standing, after: Standing) -> bool:
+def _has_moved(before: StandingOut, after: StandingOut) -> bool:
     shares = (
         (before.ttft_attainment_ratio, after.ttft_attainment_ratio),
         (before.tbt_attainment_ratio, after.tbt_attainment_ratio),
@@ -135,7 +142,7 @@ def _has_moved(before: Standing, after: Standing) -> bool:
     ) or any(old and new is not None and abs(new / old - 1.0) >= MOVED_P99 for old, new in p99s)
 
 
-def _gain(before: Standing, after: Standing) -> float:
+def _gain(before: StandingOut, after: StandingOut) -> float:
     """Of the share met, of the target that lost more; below 0 where one did."""
     return min(
         (after.ttft_attainment_ratio or 0.0) - (before.ttft_attainment_ratio or 0.0),
@@ -143,7 +150,7 @@ def _gain(before: Standing, after: Standing) -> float:
     )
 
 
-def _cells(before: Standing, after: Standing, view: View) -> list[Cell]:
+def _cells(before: StandingOut, after: StandingOut, view: View) -> list[Cell]:
     loads = view.state.tenants.tenants if view.state.tenants is not None else ()
     target = next((one.target_ratio for one in loads if one.tenant == before.tenant), None)
     ttft = before.ttft_attainment_ratio, after.ttft_attainment_ratio

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from pdmuxd.tui.client.outlooks import AtLoad, Band, Figures, Outlook, TenantOutlook
 from pdmuxd.tui.client.printable import printable
 from pdmuxd.tui.client.rest import Refusal
+from pdmuxd.tui.client.wire import BandOut, LoadOutlookOut, OutlookOut, TenantFiguresOut, TenantOutlookOut
 from pdmuxd.tui.show import formats
 from pdmuxd.tui.show.lines import Cell, Column, Line, line, row, wrap
 from pdmuxd.tui.show.roles import Role
@@ -27,7 +27,7 @@ LOADS = ("usual", "busy")
 """The median of the last minutes, and the 90th percentile."""
 
 
-def outlook_text(answer: Outlook | Refusal | None, width: int) -> list[Line]:
+def outlook_text(answer: OutlookOut | Refusal | None, width: int) -> list[Line]:
     """The verdict, what stands against it, the usual and the busy load, each tenant before and after."""
     if answer is None:
         return [line(("asking the policy in force ...", Role.DIM))]
@@ -61,7 +61,7 @@ def outlook_text(answer: Outlook | Refusal | None, width: int) -> list[Line]:
     return [*lines, *wrap(note, width, Role.DIM)]
 
 
-def _at_load(name: str, before: AtLoad | None, after: AtLoad) -> str:
+def _at_load(name: str, before: LoadOutlookOut | None, after: LoadOutlookOut) -> str:
     text = f"{name} load ({after.load.decode_bs} decode): {printable(after.text)}"
     speed = after.prefill_tokens_per_s
     if speed is None:
@@ -74,9 +74,9 @@ def _at_load(name: str, before: AtLoad | None, after: AtLoad) -> str:
     return text
 
 
-def _cells(one: TenantOutlook) -> list[Cell]:
-    before, after = one.before or Figures(), one.after or Figures()
-    measured = one.measured or Figures()
+def _cells(one: TenantOutlookOut) -> list[Cell]:
+    before, after = one.before or TenantFiguresOut(), one.after or TenantFiguresOut()
+    measured = one.measured or TenantFiguresOut()
     expected = one.expected or {True: "kept", False: "missed", None: ""}[one.kept]
     mark, role = EXPECTED.get(expected, ("", Role.PLAIN))
     return [
@@ -88,7 +88,7 @@ def _cells(one: TenantOutlook) -> list[Cell]:
     ]
 
 
-def _change(measured: float | None, after: float | None, band: Band | None) -> str:
+def _change(measured: float | None, after: float | None, band: BandOut | None) -> str:
     """What clients got, what is predicted, and down to where that may be off."""
     low = "" if band is None else f" ≥{formats.percent(band.low_ratio)}"
     return f"{formats.percent(measured, 1)} → {formats.percent(after, 1)}{low}"

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from pdmuxd.tui.client.answers import Slo, Tenant, TenantAttainment
-from pdmuxd.tui.client.wire import TenantLoad
+from pdmuxd.tui.client.wire import SloOut, TenantAttainmentOut, TenantLoad, TenantOut
 from pdmuxd.tui.show import formats
 from pdmuxd.tui.show.lines import Cell, Column
 from pdmuxd.tui.show.roles import Role
@@ -45,11 +44,16 @@ class TenantRow:
 
     name: str
     load: TenantLoad = IDLE
-    slo: Slo | None = None
-    tenant: Tenant | None = None
+    slo: SloOut | None = None
+    tenant: TenantOut | None = None
     """As the control plane knows it."""
     enabled: bool = True
-    attainment: TenantAttainment | None = None
+    attainment: TenantAttainmentOut | None = None
+
+    @property
+    def waiting(self) -> int | None:
+        """Requests without a first token; None where the daemon told nothing of it, as of one of many."""
+        return None if self.load is IDLE else self.load.waiting
 
     @property
     def attained_ratio(self) -> float | None:
@@ -79,7 +83,7 @@ SORTS: dict[str, Callable[[TenantRow], float | int | str | None]] = {
     "ttft": lambda one: one.load.ttft_ms.p99,
     "tbt": lambda one: one.load.tbt_gap_ms.p99,
     "in_flight": lambda one: one.load.in_flight,
-    "waiting": lambda one: one.load.waiting,
+    "waiting": lambda one: one.waiting,
     "refused": lambda one: one.refused,
     "met": lambda one: None if met_ratio(one.load) is None else -(met_ratio(one.load) or 0.0),
     "late": lambda one: one.load.late_now,
@@ -90,7 +94,7 @@ SORTS: dict[str, Callable[[TenantRow], float | int | str | None]] = {
 def tenant_rows(state: ConsoleState, *, wanted: str = "", order: Order = AS_THEY_COME) -> list[TenantRow]:
     """Every tenant whose name holds `wanted`; the worst first unless an order is given."""
     loads = {one.tenant: one for one in worst_first(state.tenants.tenants)} if state.tenants else {}
-    listed: Sequence[Tenant] = known(state.answers.tenants) or ()
+    listed: Sequence[TenantOut] = known(state.answers.tenants) or ()
     attainment = known(state.answers.attainment)
     budgets = {one.tenant: one for one in attainment.tenants} if attainment else {}
     tenants = {one.name: one for one in listed}
@@ -137,7 +141,7 @@ def cells(one: TenantRow) -> list[Cell]:
         *late_cells(one.load),
         Cell(formats.rate(one.load.output_tokens_per_s)),
         Cell(formats.count(one.load.in_flight)),
-        Cell(formats.count(one.load.waiting)),
+        Cell(formats.count(one.waiting)),
         Cell(formats.count(one.refused), Role.WARN if one.load.unserved else Role.PLAIN),
     ]
 

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from pdmuxd.tui.client.answers import Slo, Tenant, Window
-from pdmuxd.tui.client.wire import TenantLoad
+from pdmuxd.tui.client.wire import SloOut, TenantLoad, TenantOut, WindowOut
 from pdmuxd.tui.show import formats
 from pdmuxd.tui.show.heading import heading
 from pdmuxd.tui.show.lines import Cell, Column, Line, line, row
@@ -120,7 +119,7 @@ def _latency(load: TenantLoad) -> Line:
     )
 
 
-def _targets(slo: Slo | None, view: View) -> Line:
+def _targets(slo: SloOut | None, view: View) -> Line:
     if slo is None:
         return line(
             ("targets: ", Role.DIM), (why_unknown(view.state.answers.tenants) or formats.NONE, Role.DIM)
@@ -135,7 +134,7 @@ def _targets(slo: Slo | None, view: View) -> Line:
     )
 
 
-def cost_of(tenant: Tenant | None, load: TenantLoad, view: View) -> list[Line]:
+def cost_of(tenant: TenantOut | None, load: TenantLoad, view: View) -> list[Line]:
     """What its TBT target may cost the others, and whether it costs too much; nothing if it may cost any."""
     most = None if tenant is None else tenant.max_tbt_cost_ratio
     if most is None and load.tbt_capped_since is None:
@@ -149,7 +148,7 @@ def cost_of(tenant: Tenant | None, load: TenantLoad, view: View) -> list[Line]:
     return [line(("cost    ", Role.DIM), f"{allowed}; ", (capped, Role.WARN))]
 
 
-def _share(tenant: Tenant | None) -> Line:
+def _share(tenant: TenantOut | None) -> Line:
     """What the tenant may use beside the others; the command `A` changes it."""
     if tenant is None or tenant.priority_class is None:
         return line(("share   ", Role.DIM), formats.NONE)
@@ -166,7 +165,7 @@ def _share(tenant: Tenant | None) -> Line:
     )
 
 
-def _window(one: Window) -> list[Cell]:
+def _window(one: WindowOut) -> list[Cell]:
     burn = one.burn
     return [
         Cell(formats.percent(one.attainment_ratio, 1)),
