@@ -67,7 +67,6 @@ class EngineEvents:
         self._bus.publish(EngineUnresponsive(is_unresponsive))
 
     def on_accepting(self) -> None:
-        """New requests may be taken."""
         self._bus.publish(EngineAccepting())
 
     def on_state(self, state: EngineState, reason: str | None) -> None:
@@ -75,7 +74,6 @@ class EngineEvents:
         self._bus.publish(EngineStateChanged(state, reason))
 
     def on_request(self, record: RequestRecord) -> None:
-        """A request ended in the engine."""
         self._bus.publish(record)
 
     def on_message(self, message: ToDaemon) -> None:

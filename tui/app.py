@@ -96,7 +96,6 @@ class ConsoleApp(App[None]):
         self.theme = (MONO if self.no_color else LIGHT if is_light else DARK).name
 
     async def on_mount(self) -> None:
-        """Start to paint."""
         self.set_interval(INTERVAL_S, self._tick)
 
     async def on_event(self, event: events.Event) -> None:
@@ -122,7 +121,6 @@ class ConsoleApp(App[None]):
 
     @property
     def view(self) -> View:
-        """The state at this instant."""
         return self._view(is_whole=True)
 
     def _view(self, *, is_whole: bool) -> View:
@@ -213,7 +211,6 @@ class ConsoleApp(App[None]):
         self.notify("this screen has no table", severity="warning")
 
     def action_tenant(self, name: str) -> None:
-        """Open one tenant."""
         from pdmuxd.tui.tenants.tenant import TenantScreen
 
         self.push_screen(TenantScreen(name))
@@ -227,12 +224,10 @@ class ConsoleApp(App[None]):
         self.call_later(screen.action_edit)
 
     async def action_engine(self, name: str) -> None:
-        """Act on the engine, from its screen."""
         await self.switch_mode("engine")
         self.call_later(self.run_action, f"screen.engine('{name}')")
 
     def action_retry(self) -> None:
-        """Connect now."""
         self.stream.retry()
 
     def _on_event(self, event: Event) -> None:

@@ -44,7 +44,6 @@ class ActionOut(BaseModel):
 
     @classmethod
     def of(cls, done: Done) -> ActionOut:
-        """Convert for the answer."""
         return cls(action=done.action, changed=done.changed, state=done.state, text=done.text)
 
 

@@ -112,7 +112,6 @@ class _Wanted:
     among: Sequence[Container[str]] | None
 
     def has(self, tenant: TenantRecord, verdict: Verdict) -> bool:
-        """Whether this tenant is asked for."""
         return (
             (self.q is None or self.q.lower() in tenant.name)
             and (self.priority_class is None or tenant.priority_class == self.priority_class)

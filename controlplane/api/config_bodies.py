@@ -93,7 +93,6 @@ class Fault:
     text: str
 
     def __str__(self) -> str:
-        """For people."""
         return f"{'.'.join(self.path)}: {self.text}" if self.path else self.text
 
 

@@ -42,7 +42,6 @@ class ReloadOut(BaseModel):
 
     @classmethod
     def of(cls, reloaded: Reloaded) -> ReloadOut:
-        """Convert for the answer."""
         return cls(
             in_force=list(reloaded.in_force),
             needs_engine_restart=list(reloaded.needs_engine_restart),

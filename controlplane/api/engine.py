@@ -42,7 +42,6 @@ class EngineInfoOut(BaseModel):
 
     @classmethod
     def of(cls, hello: Hello) -> Self:
-        """Convert for the answer."""
         partitions = [PartitionOut(prefill_sms=p, decode_sms=d) for p, d in hello.partitions]
         return cls(**{**msgspec.structs.asdict(hello), "partitions": partitions})
 

@@ -43,7 +43,6 @@ class FallbackLearnedOut(BaseModel):
 
     @classmethod
     def of(cls, found: Fallback) -> Self:
-        """Convert."""
         return cls(
             learned_at=datetime.fromtimestamp(found.learned_s, UTC),
             policy=found.policy,
@@ -77,7 +76,6 @@ class FallbackOut(BaseModel):
 
     @classmethod
     def of(cls, state: FallbackState) -> Self:
-        """Convert."""
         return cls(
             plan=f"chunked:{state.step_tokens}",
             step_tokens=state.step_tokens,

@@ -49,7 +49,6 @@ class LedgerEntryOut(BaseModel):
 
     @classmethod
     def of(cls, entry_id: int, entry: LedgerEntry) -> LedgerEntryOut:
-        """Convert for the answer."""
         return cls(
             id=entry_id,
             at=instant(entry.at),

@@ -73,7 +73,6 @@ class LimitsPatch(Body):
     max_wait_ms: LimitIn | None = _limit("max_wait_ms")
 
     def changes(self) -> dict[LimitName, Limit | None]:
-        """What was sent."""
         given: dict[LimitName, LimitIn | None] = {
             name: getattr(self, name) for name in NAMES if name in self.model_fields_set
         }

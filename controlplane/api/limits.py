@@ -29,11 +29,9 @@ class NothingCounts:
     """Without a daemon."""
 
     def of_tenant(self, tenant: str) -> dict[str, int] | None:  # noqa: ARG002
-        """Unknown."""
         return None
 
     def of_key(self, key_id: str, tenant: str) -> dict[str, int] | None:  # noqa: ARG002
-        """Unknown."""
         return None
 
 

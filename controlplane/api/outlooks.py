@@ -35,7 +35,6 @@ class LoadOut(BaseModel):
 
     @classmethod
     def of(cls, load: Assumed) -> Self:
-        """Convert."""
         return cls(**{name: getattr(load, name) for name in cls.model_fields})
 
 
@@ -50,7 +49,6 @@ class LoadOutlookOut(BaseModel):
 
     @classmethod
     def of(cls, split: SplitOutlook) -> Self:
-        """Convert to milliseconds."""
         return cls(
             load=LoadOut.of(split.load),
             tbt_ms=to_ms(split.tbt_s),
@@ -89,7 +87,6 @@ class TenantFiguresOut(BaseModel):
 
     @classmethod
     def of(cls, found: TenantForecast | None) -> Self | None:
-        """Convert to milliseconds."""
         if found is None:
             return None
         return cls(
@@ -115,7 +112,6 @@ class BandOut(BaseModel):
 
     @classmethod
     def of(cls, band: Band | None) -> Self | None:
-        """Convert."""
         return None if band is None else cls(low_ratio=round(band.low, 6), high_ratio=round(band.high, 6))
 
 
@@ -144,7 +140,6 @@ class TenantOutlookOut(BaseModel):
 
     @classmethod
     def of(cls, tenant: TenantOutlook) -> Self:
-        """Convert to milliseconds."""
         measured = tenant.measured
         return cls(
             tenant=tenant.tenant,
@@ -177,7 +172,6 @@ class ObstacleOut(BaseModel):
 
     @classmethod
     def of(cls, obstacle: Obstacle) -> Self:
-        """Convert to milliseconds."""
         return cls(field=obstacle.field, text=obstacle.text, lowest_feasible_ms=_ms(obstacle.lowest_s))
 
 
@@ -205,7 +199,6 @@ class OutlookOut(BaseModel):
 
     @classmethod
     def of(cls, preview: Preview) -> Self:
-        """Convert to milliseconds."""
         return cls(
             verdict=preview.verdict,
             text=preview.text,

@@ -70,7 +70,6 @@ class PolicyIn(Body):
     )
 
     def to_scheduling(self) -> Scheduling:
-        """Convert."""
         pairs = self.partitions
         return Scheduling(
             policy=self.policy,
@@ -113,7 +112,6 @@ class PolicyRevisionOut(BaseModel):
 
     @classmethod
     def of(cls, revision: SchedulingRevision) -> Self:
-        """Convert."""
         scheduling = revision.scheduling
         pairs = scheduling.partitions
         return cls(

@@ -105,7 +105,6 @@ class PricesOut(BaseModel):
 
     @classmethod
     def of(cls, found: PriceList) -> Self:
-        """Convert."""
         lines = [
             PriceOut(
                 tenant=price.tenant or None,

@@ -61,7 +61,6 @@ class ProfileOut(BaseModel):
 
     @classmethod
     def of(cls, stored: StoredProfile) -> Self:
-        """Convert for the answer."""
         profile = stored.profile
         guard = profile.guard
         return cls(
@@ -118,7 +117,6 @@ class ActiveOut(BaseModel):
 
     @classmethod
     def of(cls, stored: StoredProfile | None, status: EngineStatus) -> Self:
-        """Convert for the answer."""
         used = status.stats.profile_id if status.stats is not None else None
         wanted = stored.profile_id if stored is not None else 0
         return cls(
@@ -169,7 +167,6 @@ class ProfileLearnedOut(BaseModel):
 
     @classmethod
     def of(cls, learned: Learned) -> Self:
-        """Convert for the answer."""
         return cls(
             cells=[
                 ProfileCellOut(cell=cell_text(cell), ratio=ratio)

@@ -52,7 +52,6 @@ class SharingIn(Body):
     late_action: LateAction | None = None
 
     def to_wanted(self) -> WantedSharing:
-        """Convert."""
         return WantedSharing(
             priority_class=self.priority_class, weight=self.weight, late_action=self.late_action
         )
@@ -151,7 +150,6 @@ class TenantOutcomeOut(BaseModel):
 
     @classmethod
     def of(cls, found: TenantOutcome) -> Self:
-        """Convert to milliseconds."""
         return cls(
             tenant=found.tenant,
             requests=found.requests,
@@ -182,7 +180,6 @@ class OutcomeOut(BaseModel):
 
     @classmethod
     def of(cls, outcome: Outcome) -> Self:
-        """Convert to milliseconds."""
         return cls(
             label=outcome.label,
             policy=outcome.policy,
@@ -209,7 +206,6 @@ class ReplayOut(BaseModel):
 
     @classmethod
     def of(cls, job: Job) -> Self:
-        """Convert."""
         return cls(
             id=job.job_id,
             state=job.state,

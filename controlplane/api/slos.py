@@ -94,7 +94,6 @@ class SloIn(Body):
     e2e_ms: float | None = _number(E2E_MS, E2E_RULE, default=None)
 
     def to_core(self) -> Slo:
-        """Convert to seconds."""
         return Slo(
             ttft_fixed_s=from_ms(self.ttft_fixed_ms),
             ttft_per_1k_new_tokens_s=from_ms(self.ttft_per_1k_new_tokens_ms),
@@ -150,7 +149,6 @@ class SloOut(BaseModel):
 
     @classmethod
     def of(cls, revision: SloRevision, *, in_force: bool) -> Self:
-        """Convert to milliseconds."""
         slo = revision.slo
         return cls(
             ttft_fixed_ms=to_ms(slo.ttft_fixed_s),

@@ -195,7 +195,6 @@ class TenantOut(BaseModel):
 
     @classmethod
     def of(cls, tenant: Tenant, status: EngineStatus) -> Self:
-        """Convert for the answer."""
         return cls(
             name=tenant.name,
             enabled=tenant.enabled,

@@ -61,7 +61,6 @@ class WhatIfIn(Body):
     )
 
     def to_wish(self) -> Wish:
-        """Convert to seconds."""
         return Wish(
             tbt_s=from_ms(self.tbt_ms),
             decode_bs=self.decode_bs,
@@ -171,7 +170,6 @@ class TbtCostOut(BaseModel):
 
     @classmethod
     def of(cls, cost: TbtCost, *, most: float | None, cap: TbtCap | None) -> Self:
-        """Convert to milliseconds."""
         return cls(
             tenant=cost.tenant,
             tbt_ms=to_ms(cost.tbt_s),

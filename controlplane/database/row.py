@@ -51,7 +51,6 @@ class Texts(TypeDecorator[Sequence[str]]):
     cache_ok = True
 
     def process_bind_param(self, value: Sequence[str] | None, dialect: Dialect) -> str | None:  # noqa: ARG002
-        """Join them."""
         return None if value is None else ",".join(value)
 
     def process_result_value(self, value: str | None, dialect: Dialect) -> Sequence[str] | None:  # noqa: ARG002

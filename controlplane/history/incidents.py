@@ -52,7 +52,6 @@ class IncidentStore:
             return ended
 
     def find(self, incident_id: str) -> IncidentEvent | None:
-        """One by its id."""
         with self._store.transaction() as session:
             row = session.get(IncidentRow, incident_id)
             return None if row is None else IncidentEvent.model_validate_json(row.told)

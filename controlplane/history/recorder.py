@@ -127,7 +127,6 @@ class Recorder:
     # What is counted
 
     def use(self, tenants: Mapping[str, TenantRecord]) -> None:
-        """Count these tenants, and no others."""
         self.change((name, None, tenants.get(name)) for name in {**self._since_ms, **tenants})
 
     def change(self, changed: Iterable[tuple[str, TenantRecord | None, TenantRecord | None]]) -> None:
@@ -218,7 +217,6 @@ class Recorder:
             row[Column.LIMITED] += outcome is Outcome.LIMITED
 
     def sm_time(self, *, prefill_sm_s: float, decode_sm_s: float, total_sm_s: float) -> None:
-        """SM time passed."""
         row = self.row(NODE)
         row[Column.PREFILL_SM_MS] += round(1000 * prefill_sm_s)
         row[Column.DECODE_SM_MS] += round(1000 * decode_sm_s)
@@ -227,7 +225,6 @@ class Recorder:
         self._unshared_sm_ms[1] += 1000 * decode_sm_s
 
     def decision(self, mode: str, reason: str, *, time_s: float, prefill_tokens: int) -> None:
-        """The engine carried out a decision."""
         key = (_minute(self._second), mode, reason)
         counts = self._batch.decisions.get(key)
         if counts is None:
@@ -244,14 +241,12 @@ class Recorder:
             self.lost_rows += 1
 
     def alarm(self, event: AlarmEvent) -> None:
-        """An alarm was raised or cleared."""
         self._batch.alarms.append(event)
         if len(self._batch.alarms) > MAX_MARKS:
             del self._batch.alarms[0]
             self.lost_rows += 1
 
     def incident(self, event: IncidentEvent) -> None:
-        """An incident has begun, goes on or is over."""
         self._batch.incidents[event.incident_id] = event
         if len(self._batch.incidents) > MAX_MARKS:
             del self._batch.incidents[next(iter(self._batch.incidents))]
@@ -287,7 +282,6 @@ class Recorder:
 
     @property
     def kept_since_s(self) -> int:
-        """The first second that is kept."""
         return self._seconds[0][0] if self._seconds else self._second
 
     def pending(self, tenant: str) -> list[tuple[int, Row]]:

@@ -34,9 +34,7 @@ class NoDaemon:
     """Where no daemon runs. Each raises: EngineError."""
 
     def reload(self) -> Reloaded:
-        """Refuse."""
         raise EngineError("no daemon is running, so there is none to reload")
 
     async def upgrade(self, *, migrate: bool) -> str:  # noqa: ARG002 - the interface
-        """Refuse."""
         raise EngineError("no daemon is running, so there is none to upgrade")

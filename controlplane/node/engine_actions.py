@@ -42,19 +42,15 @@ class NoEngine:
     """Used where no daemon runs. Each raises: EngineError."""
 
     def start(self) -> Done:
-        """Refuse."""
         raise _no_daemon()
 
     def drain(self) -> Done:
-        """Refuse."""
         raise _no_daemon()
 
     def resume(self) -> Done:
-        """Refuse."""
         raise _no_daemon()
 
     def restart(self, *, at_once: bool) -> Done:  # noqa: ARG002 - the interface
-        """Refuse."""
         raise _no_daemon()
 
 

@@ -37,7 +37,6 @@ class Fallback(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def chosen(self) -> FallbackCandidate:
-        """The one in use."""
         return next(one for one in self.candidates if one.step_tokens == self.step_tokens)
 
     @property

@@ -36,9 +36,7 @@ class NothingHeld:
     """Used where no daemon runs."""
 
     def held(self) -> Sequence[Held]:
-        """List nothing."""
         return ()
 
     def release(self, tenant: str | None = None) -> int:  # noqa: ARG002 - the interface
-        """Release nothing."""
         return 0

@@ -81,7 +81,6 @@ class SchedulingService:
         self._transactions = transactions
 
     def current(self) -> SchedulingRevision:
-        """The revision that holds."""
         with self._transactions.transaction() as session:
             return current_scheduling(session)
 

@@ -115,7 +115,6 @@ class NoReplays:
         raise EngineError("no daemon is running, so there is no traffic to replay")
 
     def latest(self) -> tuple[Job, ...]:
-        """None."""
         return ()
 
     def get(self, job_id: str) -> Job:

@@ -277,7 +277,6 @@ class _Gate:
 
     @property
     def holds(self) -> bool:
-        """Whether any waits to be let in."""
         return any(self._held.values())
 
     @property
@@ -297,7 +296,6 @@ class _Gate:
         return True
 
     def begun(self, index: int, now_s: float) -> None:
-        """One has its first token."""
         one = self._requests[index]
         if one.tenant in self._left:
             decode_s = self._usual_s[one.tenant] if one.ttft_s is None else _decode_s(one)
@@ -331,7 +329,6 @@ class _Decoding:
         )
 
     def begun(self, index: int, now_s: float) -> None:
-        """One has its first token."""
         one = self._requests[index]
         decode_s = self._usual_s if one.ttft_s is None else _decode_s(one)
         heapq.heappush(self._ends, (now_s + decode_s, one.tenant))
@@ -371,7 +368,6 @@ class _Device:
 
     @property
     def goes_by_deadline(self) -> bool:
-        """Whether the policy orders by deadline."""
         name, _, options = self._questions.policy.name.partition(":")
         return name == "auto" and "fcfs" not in options
 

@@ -159,7 +159,6 @@ class Previews:
         self._next_s = 0.0
 
     def of(self, tenant: str, slo: Slo, current: Slo, *, is_brief: bool = False) -> Preview:
-        """All that can be said."""
         return preview(
             tenant,
             slo,

@@ -71,12 +71,10 @@ class Answer:
 
     @property
     def fused(self) -> Plan | None:
-        """Fused steps, if the policy has any."""
         return next((plan for plan in self.plans if plan.kind is PlanKind.FUSED), None)
 
     @property
     def is_feasible(self) -> bool:
-        """Whether what it would do meets the target."""
         return self.chosen is not None and self.chosen.meets
 
 
@@ -100,7 +98,6 @@ class Outlook:
 
     @property
     def text(self) -> str:
-        """In one line."""
         return in_words(self.policy, self.answer, self.groups, self.wish.tbt_s, self.planned_tbt_s)
 
 
@@ -116,7 +113,6 @@ class Questions:
         self._decisions: dict[tuple[float, int, int, int, int], Decision] = {}
 
     def ask(self, tbt_s: float, load: Assumed) -> Answer:
-        """What it would do for this target and load, and which plans it has."""
         obs = load.observed(tbt_s, self.policy, self.hello)
         return Answer(
             decision=self.policy.decide(obs, self._state)[0], plans=self.policy.plans(obs, self._state)

@@ -36,7 +36,6 @@ class LearnedRepository:
         )
 
     def learn(self, change: Change, *, now: datetime) -> None:
-        """Keep what a change says, and the change itself."""
         if change.cell is not None:
             self._session.merge(
                 LearnedCellRow(

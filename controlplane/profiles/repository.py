@@ -43,7 +43,6 @@ class ProfileRepository:
         return _id(row)
 
     def newest_first(self) -> list[StoredProfile]:
-        """All of them."""
         active = self.active_id()
         rows = self._session.exec(select(ProfileRow).order_by(col(ProfileRow.id).desc()))
         return [_value(row, active) for row in rows]

@@ -45,7 +45,6 @@ class Profiles:
             return _added(change, profile, origin)
 
     def newest_first(self) -> list[StoredProfile]:
-        """All of them."""
         with self._transaction() as session:
             return ProfileRepository(session).newest_first()
 
@@ -244,7 +243,6 @@ class Profiles:
 
     @contextmanager
     def _activation(self, expected_version: int | None) -> Iterator[Changing]:
-        """A change of which profile is in force."""
         with self._change() as change:
             profiles = ProfileRepository(change.session)
             check_expected(expected_version, profiles.active_version(), "the active profile")

@@ -60,7 +60,6 @@ class TenantChange:
 
     @property
     def action(self) -> Action:
-        """What is done to it."""
         if self.before is None:
             return "create"
         return "delete" if self.after is None else "change"
@@ -87,15 +86,12 @@ class Plan:
 
     @property
     def is_empty(self) -> bool:
-        """Whether nothing changes."""
         return not self.tenants and self.scheduling is None and self.prices is None
 
     def of(self, action: Action) -> list[TenantChange]:
-        """The tenants to which this is done."""
         return [one for one in self.tenants if one.action == action]
 
     def summary(self) -> str:
-        """All of it in a line."""
         counts = [(len(self.of(action)), done) for action, done in _DONE.items()]
         said = [f"{count} {'tenant' if count == 1 else 'tenants'} {done}" for count, done in counts if count]
         if self.scheduling is not None:

@@ -213,7 +213,6 @@ class ControlPlane:
 
     @property
     def directory(self) -> DirectorySnapshot:
-        """The newest directory that was published."""
         return self.store.directory
 
     def snapshot(self) -> DirectorySnapshot:

@@ -101,7 +101,6 @@ class Alarms:
         return tuple(reversed(tuple(self._recent)))
 
     def _present(self, condition: Condition, now_s: float) -> AlarmEvent | None:
-        """The alarm, if it is raised now."""
         rule = RULES[condition.kind]
         watched = self._watched.get(condition.id)
         began_s = now_s if watched is None else watched.began_s
@@ -127,7 +126,6 @@ class Alarms:
         return changed
 
     def _absent(self, id_: str, now_s: float) -> AlarmEvent | None:
-        """The alarm, if it is cleared now."""
         watched = self._watched[id_]
         if watched.raised is None:
             del self._watched[id_]

@@ -135,7 +135,6 @@ class Attainment:
         self._month = CountWindow(_JUDGED, slots=120, slot_s=MONTH_SLOT_S)
 
     def on_request(self, judged: JudgedRequest, now_s: float) -> None:
-        """A request ended."""
         self.requests += 1
         self.last_s = now_s
         self._count(_ENDED, 1, now_s)

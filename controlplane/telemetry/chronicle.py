@@ -109,7 +109,6 @@ class Chronicle:
         )
 
     def on_hello(self, hello: Hello, now_s: float) -> None:
-        """An engine introduced itself."""
         self._effects.interrupt()
         self._regimes.began(now_s)
         self._total_sms, self._uptime_s = hello.total_sms, None
@@ -117,7 +116,6 @@ class Chronicle:
         self._recorder.mark("engine", f"an engine started: {hello.model} on {hello.device}")
 
     def on_state(self, state: EngineState, reason: str | None) -> None:
-        """The engine's state is another."""
         if state in ("down", "draining"):
             self._recorder.mark("engine", f"the engine is {state}" + (f": {reason}" if reason else ""))
 

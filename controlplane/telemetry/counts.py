@@ -16,7 +16,6 @@ class CountWindow:
         self._now_slot = 0
 
     def add(self, column: int, count: int, now_s: float) -> None:
-        """Count."""
         self._roll(now_s)
         self._columns[column][self._now_slot % self._slots] += count
         self._totals[column] += count

@@ -76,7 +76,6 @@ class Decisions:
         self._strictest: tuple[float, TbtTarget | None] = (-math.inf, None)
 
     def add(self, record: IterationRecord, at_s: float, *, tbt_capped: tuple[str, ...] = ()) -> SeenDecision:
-        """Keep one."""
         self.total += 1
         seen = self.latest = SeenDecision(
             seq=self.total,

@@ -199,7 +199,6 @@ class Effects:
         ]
 
     def all(self) -> list[Effect]:
-        """Newest first."""
         for _ in self.read():
             pass
         return [*reversed(self._so_far(is_over=False)), *reversed(self._effects)]

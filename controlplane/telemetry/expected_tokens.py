@@ -41,13 +41,11 @@ class ExpectedTokens:
         return max(1, round(seen.new_tokens / seen.prompt_bytes * body_bytes))
 
     def on_read(self, request_id: str, body_bytes: float) -> None:
-        """A request has a body of so many bytes for each of its answers."""
         self._bodies[request_id] = body_bytes
         while len(self._bodies) > _KEPT_BODIES:
             self._bodies.popitem(last=False)
 
     def on_record(self, record: RequestRecord) -> None:
-        """An answer has ended."""
         body_bytes = self._bodies.pop(record.request_id, None)
         if body_bytes is None:
             # Several prompts of one request are numbered behind its id.

@@ -61,7 +61,6 @@ class GuardView:
         return None if view is None else view.ratio
 
     def snapshot(self) -> tuple[tuple[GuardCell, CellView], ...]:
-        """All cells."""
         return tuple(self._cells.items())
 
 

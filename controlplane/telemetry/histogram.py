@@ -43,7 +43,6 @@ class SlidingHistogram:
             self._total[known] += count
 
     def spread(self, now_s: float) -> Spread:
-        """What is in the window."""
         self._roll(now_s)
         return spread_of(self._total)
 

@@ -270,7 +270,6 @@ class Incidents:
         return (*open_, *lately)[:TOLD], left + self.omitted
 
     def of(self, tenant: str, now_s: float) -> IncidentEvent | None:
-        """The one that a tenant has open."""
         return self._told(tenant, now_s) if tenant in self._open else None
 
     def limiting(self) -> list[Limiting]:

@@ -30,7 +30,6 @@ class EngineCounters:
         self.heard_s = None
 
     def add(self, stats: EngineStats, now_s: float) -> None:
-        """Keep a heartbeat."""
         if len(self._heartbeats) > 1 and now_s - self._heartbeats[-2][0] < _KEPT_EVERY_S:
             self._heartbeats.pop()
         self._heartbeats.append((now_s, stats))

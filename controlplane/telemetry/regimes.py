@@ -24,7 +24,6 @@ class Regime:
     """Tenants whose targets were others than now, and what they were."""
 
     def has(self, at_s: float) -> bool:
-        """Whether it held then."""
         return any(begin <= at_s <= end for begin, end in self.spans)
 
 
@@ -36,7 +35,6 @@ class Regimes:
         self._changes: deque[tuple[float, tuple[Edit, ...]]] = deque()
 
     def changed(self, edits: Iterable[Edit], now_s: float) -> None:
-        """Targets are others from now on."""
         if found := tuple(edits):
             self._changes.append((now_s, found))
             while len(self._changes) > KEPT:

@@ -78,7 +78,6 @@ class RequestHistory:
         self._refused: deque[RequestLifecycle] = deque(maxlen=REFUSED_KEPT)
 
     def on_begin(self, request_id: str, *, tenant: str, path: str, now_s: float, key_id: str = "") -> None:
-        """The gateway has let a request in."""
         lifecycle = RequestLifecycle(
             request_id=request_id, tenant=tenant, path=path, key_id=key_id, arrived_s=now_s
         )
@@ -94,7 +93,6 @@ class RequestHistory:
         told: Outcome | None = None,
         error: str = "",
     ) -> None:
-        """The gateway has answered it, or given it up."""
         lifecycle = self._open.pop(request_id, None) or self._ended.get(request_id)
         if lifecycle is not None:
             ended_s = lifecycle.ended_s or now_s
@@ -147,12 +145,10 @@ class RequestHistory:
         return tuple(lifecycle for lifecycle in tuple(self._open.values()) if lifecycle.record is None)
 
     def find(self, request_id: str) -> RequestLifecycle | None:
-        """One by its id."""
         found = self._ended.get(request_id) or self._open.get(request_id)
         return found or next((one for one in tuple(self._refused) if one.request_id == request_id), None)
 
     def knows(self, request_id: str) -> bool:
-        """Whether it was let in, and is kept."""
         return request_id in self._open or request_id in self._ended
 
     def _explained(self, lifecycle: RequestLifecycle) -> RequestLifecycle:

@@ -70,7 +70,6 @@ class Tally:
         self.gap_counts: array[int] = array("L", bytes(8 * BUCKETS))
 
     def add(self, judged: JudgedRequest) -> None:
-        """One of them."""
         if judged.ttft_s is not None:
             self.ttft_counts[bucket_of(judged.ttft_s)] += 1
         if judged.ttft_missed is not None:

@@ -175,7 +175,6 @@ class Telemetry:
                 self.publish("settings", serializers.in_force(message.version, now_s))
 
     def on_request(self, record: RequestRecord) -> None:
-        """A request ended in the engine."""
         now_s = self.clock()
         self.counters.heard_s = now_s
         self.expected.on_record(record)
@@ -197,7 +196,6 @@ class Telemetry:
     # What the gateway and the control plane report
 
     def on_begin(self, request_id: str, *, tenant: str, path: str, key_id: str = "") -> None:
-        """The gateway let a request in."""
         if tenant in self.directory.tenants:
             self._tenant(tenant)
             self.recorder.row(tenant)[Column.ARRIVALS] += 1
@@ -207,7 +205,6 @@ class Telemetry:
         self.requests.on_begin(request_id, tenant=tenant, path=path, key_id=key_id, now_s=now_s)
 
     def on_targets(self, request_id: str, targets: RequestTargets) -> None:
-        """A request has targets of its own."""
         self.open.use_targets(request_id, targets)
 
     def on_read(
@@ -416,7 +413,6 @@ class Telemetry:
         self.events.publish(type_, message, self.clock())
 
     def hello(self, role: str) -> HelloEvent:
-        """The first event of a stream."""
         now_s = self.clock()
         return HelloEvent(
             version=installed_version("pdmuxd"),
@@ -497,7 +493,6 @@ class Telemetry:
         return tuple(name for name in self.tbt_caps if in_flight.get(name))
 
     def _tell_incident(self, incident: IncidentEvent) -> None:
-        """It has begun, or is over."""
         self.publish("incident", incident)
         self.recorder.incident(incident)
 
@@ -512,7 +507,6 @@ class Telemetry:
             self._incident_feed.on_outcome(tenant, outcome, now_s)
 
     def _settle(self, judged: JudgedRequest, now_s: float) -> None:
-        """Count a request that ended."""
         if judged.outcome is not None:
             self._count_outcome(judged.record.tenant, judged.outcome, now_s)
         self.everyone.on_request(judged, now_s)

@@ -65,23 +65,19 @@ class TenantStates:
         self._slot = 0
 
     def touch(self, name: str) -> None:
-        """Something of this tenant changed."""
         self._changed[name] = None
         self._active[name] = None
         self._active.move_to_end(name)
 
     def drop(self, name: str) -> None:
-        """The tenant is gone."""
         self._active.pop(name, None)
         self._changed.pop(name, None)
         self._keep(name, NO_TRAFFIC)
 
     def of(self, name: str) -> TenantState:
-        """One tenant's state."""
         return self._states.get(name, NO_TRAFFIC)
 
     def burning(self) -> Iterator[Condition]:
-        """What is wrong with tenants' budgets."""
         for name in sorted(self._burning):
             yield from self.of(name).burning  # while it is asked, one may burn no more
 

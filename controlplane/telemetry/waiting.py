@@ -95,11 +95,9 @@ class OpenRequests:
         return len(self._open)
 
     def begin(self, request_id: str, *, tenant: str, now_s: float) -> None:
-        """The gateway let a request in."""
         self._open[request_id] = OpenRequest(tenant=tenant, arrived_s=now_s)
 
     def use_targets(self, request_id: str, targets: RequestTargets) -> None:
-        """It has targets of its own."""
         request = self._open.get(request_id)
         if request is not None:
             request.targets = targets
@@ -115,7 +113,6 @@ class OpenRequests:
             request.arrived_s += read_s
 
     def sent(self, request_id: str) -> None:
-        """It goes to the engine."""
         request = self._open.get(request_id)
         if request is not None:
             request.is_sent = True
@@ -127,7 +124,6 @@ class OpenRequests:
             request.first_s = now_s
 
     def find(self, request_id: str) -> OpenRequest | None:
-        """One that is open."""
         return self._open.get(request_id)
 
     def end(self, request_id: str) -> OpenRequest | None:

@@ -54,7 +54,6 @@ class ApiKey:
     """The settings version of its last change."""
 
     def state(self, now: datetime) -> KeyState:
-        """What has become of it."""
         if self.revoked_at is not None:
             return "revoked"
         return "expired" if self.expires_at is not None and now >= self.expires_at else "valid"
@@ -166,7 +165,6 @@ class ApiKeyRepository:
         return _record(row.key_id, tenant, row.scopes, row.expires_at, key_limits(self._session, row.key_id))
 
     def add(self, row: ApiKeyRow) -> None:
-        """Add a key."""
         self._session.add(row)
         self._session.flush()
 

@@ -140,7 +140,6 @@ class Prices:
         self._store = store
 
     def current(self) -> PriceList:
-        """The list that holds."""
         with self._store.transaction() as session:
             return current_prices(session)
 

@@ -56,7 +56,6 @@ class TenantRecord:
         )
 
     def for_engine(self) -> TenantSlo:
-        """What an engine needs of it."""
         return TenantSlo(
             tenant=self.name,
             ttft_fixed_s=self.slo.ttft_fixed_s,
@@ -103,5 +102,4 @@ class Identity:
 
     @property
     def name(self) -> str:
-        """The tenant's name."""
         return self.tenant.name

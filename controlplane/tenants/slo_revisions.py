@@ -85,7 +85,6 @@ class SloRepository:
         return newest[0]
 
     def add(self, slo: Slo, *, version: int, settings_version: int, now: datetime) -> SloRevision:
-        """Append a revision."""
         row = SloRevisionRow(
             tenant_id=self._tenant_id,
             version=version,

@@ -43,7 +43,6 @@ class Tokens:
     cost_nanos: int = 0
 
     def plus(self, other: Tokens) -> Tokens:
-        """Both together."""
         return Tokens(
             input_tokens=self.input_tokens + other.input_tokens,
             cached_tokens=self.cached_tokens + other.cached_tokens,

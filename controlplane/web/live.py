@@ -128,12 +128,10 @@ class Now:
 
     @cached_property
     def rows(self) -> Sequence[TenantRow]:
-        """The tenants, worst first."""
         return [row_of(load) for load in self.loads[:MOST_ROWS]]
 
     @cached_property
     def message(self) -> bytes:
-        """The event of the stream."""
         body = {
             "state": self.verdict.state,
             "values": self.values,

@@ -112,7 +112,6 @@ class Pictures:
         self._drawn: dict[str, tuple[int, Picture]] = {}
 
     async def of(self, shown: Shown) -> Picture:
-        """The picture of the node in that time."""
         step = int(shown.now_s // LIVE_STEP_S)
         if shown.is_live and shown.window in self._drawn and self._drawn[shown.window][0] == step:
             return self._drawn[shown.window][1]

@@ -45,7 +45,6 @@ class PageRoute(AdminRoute):
     """A route whose errors are pages."""
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
-        """Wrap the handler of REST."""
         handle = super().get_route_handler()
 
         async def told(request: Request) -> Response:

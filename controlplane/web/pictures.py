@@ -63,7 +63,6 @@ class Picture:
 
     @property
     def text(self) -> str:
-        """The same in words, for those who do not see it."""
         prefill, decode = formats.percent(self.prefill_ratio), formats.percent(self.decode_ratio)
         met, waited = formats.percent(self.met_ratio, 1), formats.count(self.most_waiting)
         return f"prefill {prefill}, decode {decode} of all SMs' time; {met} in time; at most {waited} waited"

@@ -58,6 +58,5 @@ class Sessions:
         return found
 
     def close(self, session_id: str | None) -> None:
-        """Log out."""
         if session_id:
             self._found.pop(digest(session_id), None)

@@ -51,7 +51,6 @@ class Column:
     """What is read where the value is None."""
 
     def text(self, value: object) -> object:
-        """A cell as it is read."""
         return self.unknown if value is None else self.show(value)
 
 

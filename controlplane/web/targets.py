@@ -91,7 +91,6 @@ def target_routes(control_plane: ControlPlane, previews: Previews) -> APIRouter:
 
 
 def _shown(slo: SloOut) -> dict[str, str]:
-    """The targets as they are typed."""
     values = {field: getattr(slo, field) for field in FIELDS}
     return {field: "" if value is None else f"{value:.15g}" for field, value in values.items()}
 

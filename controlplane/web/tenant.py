@@ -107,7 +107,6 @@ def _tables(
     revisions: Sequence[SloOut],
     now: datetime,
 ) -> Sequence[Table]:
-    """What the page shows in its tables."""
     of_key = ("key_id", "label", "state", "scopes", "last4", "created_at", "last_used_at", "expires_at")
     of_slo = ("ttft_fixed_ms", "ttft_per_1k_new_tokens_ms", "tbt_ms", "e2e_ms", "attainment_ratio")
     return (

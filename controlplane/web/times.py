@@ -100,17 +100,14 @@ class Shown:
 
     @property
     def end_s(self) -> float:
-        """The end of what is shown."""
         return self.now_s if self.at_s is None else self.at_s
 
     @property
     def end(self) -> datetime:
-        """The same as an instant."""
         return instant(self.end_s)
 
     @property
     def now(self) -> datetime:
-        """When the page was asked for."""
         return instant(self.now_s)
 
     @property
@@ -122,7 +119,6 @@ class Shown:
 
     @property
     def period(self) -> Period:
-        """The points of a picture."""
         if self.is_live and self.window == "30m":
             return Period(start_s=self.end_s - LENGTH_S[self.window], end_s=self.end_s, step_s=LIVE_STEP_S)
         return self.minutes

@@ -37,7 +37,6 @@ class Run:
 
     @property
     def key(self) -> list[Any]:
-        """Names it in the results."""
         model = self.model if self.tp_size == 1 else f"{self.model}/tp{self.tp_size}"
         return [model, self.arm.name, str(self.cell), self.seed, self.tbt_ms]
 
@@ -62,7 +61,6 @@ class Run:
 
     @property
     def name(self) -> str:
-        """Key and build."""
         return name_of(self.key, self.build)
 
     def among(self, cells: frozenset[tuple[str, str, str]]) -> bool:

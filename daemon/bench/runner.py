@@ -73,7 +73,6 @@ class Doing:
     runs: int = 0
 
     def left_s(self, now_s: float) -> float:
-        """Of everything."""
         return max(0.0, self.began_s + self.takes_s - now_s) + self.behind_s
 
 
@@ -108,7 +107,6 @@ class Runner:
         self.failed: list[str] = []
 
     async def work(self, runs: Sequence[Run]) -> None:
-        """Do in this order what is not done."""
         done = done_in(self._options.results)
         wanted = [run for run in runs if run.is_anchor or not run.is_in(done)]
         self._tell_predictors(wanted)
@@ -273,7 +271,6 @@ class Runner:
             raise ServerError("it still works on what was aborted after the run")
 
     async def _send(self, run: Run, requests: list[Request], base_url: str, name: str) -> list[Seen]:
-        """Send the requests of a run, and see what comes back."""
         alone = run.cell.workload == "decode"
         return await send_all(
             base_url,
@@ -285,7 +282,6 @@ class Runner:
         )
 
     def _keep(self, result: dict[str, Any]) -> None:
-        """Keep the result of a run."""
         append_result(self._options.results, result)
 
 

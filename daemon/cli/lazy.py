@@ -34,7 +34,6 @@ class LazyGroup(TyperGroup):
         return list(self.entries)
 
     def get_command(self, ctx: object, cmd_name: str) -> Command | None:  # noqa: ARG002
-        """Import a command."""
         entry = self.entries.get(cmd_name)
         return load_command(cmd_name, entry) if entry is not None else None
 

@@ -61,7 +61,6 @@ class InProcess(httpx.BaseTransport):
         return self._runner.run(self._handle(request))
 
     def close(self) -> None:
-        """End the loop."""
         self._runner.close()
 
     async def _handle(self, request: httpx.Request) -> httpx.Response:

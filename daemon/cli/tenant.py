@@ -206,7 +206,6 @@ def _tenant_columns(tenant: Mapping[str, Any]) -> dict[str, object]:
 
 
 def _tenant_fields(tenant: Mapping[str, Any]) -> dict[str, object]:
-    """All of a tenant but its targets, a field a line."""
     wait, cost = tenant["max_wait_ms"], tenant["max_tbt_cost_ratio"]
     limits = [f"{name} {limit['value']} ({limit['action']})" for name, limit in tenant["limits"].items()]
     return {

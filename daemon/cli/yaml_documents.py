@@ -67,14 +67,11 @@ def read_documents(text: bytes, source: str) -> Iterator[Document]:
 
 
 class _Builder:
-    """Makes values of the events of one document."""
-
     def __init__(self, events: Iterator[Any], document: Document) -> None:
         self._events = events
         self._document = document
 
     def value(self, event: Any, path: Path) -> Any:  # noqa: ANN401 - the library's events, any value
-        """The value that begins with an event."""
         self._document.lines[path] = event.start_mark.line + 1
         if len(path) > MOST_DEPTH:
             raise self._error(event, f"it is nested deeper than {MOST_DEPTH} levels")
@@ -108,7 +105,6 @@ class _Builder:
         return found
 
     def _scalar(self, event: Any) -> str | float | bool | None:  # noqa: ANN401
-        """A plain scalar."""
         text = str(event.value)
         if text.lower() in _WORDS and text in (text.lower(), text.title(), text.upper()):
             return _WORDS[text.lower()]

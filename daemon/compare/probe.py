@@ -98,7 +98,6 @@ class MissCounter(Collector):
             self._missed[i] |= now_s - request.arrival_s > target_s + ROUNDING_S
 
     def on_end(self, request: EmulatedRequest, now_s: float) -> None:
-        """Judge the gaps."""
         super().on_end(request, now_s)
         i = int(request.request_id)
         self._missed[i] |= request.phase is not Phase.FINISHED or self._gap_p99_s[i] > self._limit_s

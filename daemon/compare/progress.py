@@ -35,6 +35,5 @@ class CompareProgress(ProgressBars):
             self._progress.update(self._task, now=label)
 
     def done(self) -> None:
-        """Count one task."""
         if self._task is not None:
             self._progress.advance(self._task)

@@ -82,7 +82,6 @@ class Peer:
         self._sender.send(TokenStep(begun=begun, streams=[], token_ids=[], several=[]))
 
     def stage(self, seconds: float) -> Stage:
-        """Steps for so long."""
         numbers = list(range(1, self._streams + 1))
         late_s: list[float] = []
         begin_s = time.monotonic()

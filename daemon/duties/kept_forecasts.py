@@ -54,7 +54,6 @@ class ForecastKeeper:
         self._telemetry.forecasts.note(shares, self._telemetry.clock())
 
     async def write(self) -> None:
-        """Write what is known."""
         checked = self._telemetry.forecasts.checked()
         try:
             await asyncio.to_thread(write_state, self._path, {_NAME: checked})

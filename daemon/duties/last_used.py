@@ -27,7 +27,6 @@ class Uses:
         self._tokens: dict[str, datetime] = {}
 
     def key(self, key_id: str) -> None:
-        """A request came with this key."""
         self._keys[key_id] = datetime.now(UTC)
 
     def caller(self, caller: Caller) -> None:

@@ -32,7 +32,6 @@ class LoopLag:
         """(end, lag) of late turns within the window, oldest first."""
 
     def add(self, lag_s: float) -> None:
-        """The loop was so late just now."""
         self._observed.observe(max(0.0, lag_s))
         now_s = self._clock()
         if lag_s >= LATE_S:
@@ -47,7 +46,6 @@ class LoopLag:
         return sum(lags), max(lags, default=0.0)
 
     async def watch(self) -> None:
-        """Look for good."""
         while True:
             due_s = self._clock() + LOOK_EVERY_S
             await asyncio.sleep(LOOK_EVERY_S)

@@ -45,7 +45,6 @@ class OwnHealth:
     min_free_bytes: int
 
     def conditions(self) -> Iterator[Condition]:
-        """What is wrong now."""
         lost = self.lost_because()
         if lost is not None:
             yield Condition(kind="database_lost", text=lost)

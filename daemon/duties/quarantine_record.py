@@ -43,7 +43,6 @@ class QuarantineRecord:
         self._known: dict[_Key, _Known] = {}
 
     def held(self) -> Sequence[Held]:
-        """List what is refused now."""
         return self._quarantine.held()
 
     def release(self, tenant: str | None = None) -> int:

@@ -44,12 +44,10 @@ class Refinement:
         self._refiner: Refiner | None = None
 
     def use(self, snapshot: DirectorySnapshot) -> None:
-        """Refine the profile of this directory from now on."""
         self._wanted = snapshot.predictors
         self._settle(self._status().hello)
 
     def on_hello(self, hello: Hello) -> None:
-        """An engine introduced itself."""
         # An emulated engine's own profile is what its device does: there is nothing better to measure.
         if self._wanted is None and hello.engine != "emulator":
             log.warning(

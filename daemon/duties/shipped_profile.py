@@ -30,7 +30,6 @@ class StandIn:
             self._came.set()
 
     async def wait(self) -> None:
-        """Until cancelled."""
         while True:
             await self._came.wait()
             self._came.clear()

@@ -154,7 +154,6 @@ class UseKeeper:
                 log.warning("shares of limits are not renewed", reason=str(error))
 
     async def give_back_shares(self) -> None:
-        """At the end."""
         if (shares := self._limiter.shares) is not None:
             try:
                 await shares.give_back()

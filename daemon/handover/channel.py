@@ -74,12 +74,10 @@ class Channel:
 
     @classmethod
     async def of(cls, own: socket.socket) -> Channel:
-        """Over one end of a socket pair."""
         own.setblocking(False)
         return cls(*await asyncio.open_unix_connection(sock=own, limit=_MAX_LINE_BYTES))
 
     async def send(self, message: Message) -> None:
-        """Send."""
         try:
             self._writer.write(msgspec.json.encode(message) + b"\n")
             await self._writer.drain()
@@ -87,7 +85,6 @@ class Channel:
             raise EngineError("the other daemon has ended") from error
 
     async def receive(self) -> Message:
-        """Wait for the next message."""
         try:
             line = await self._reader.readline()
         except (OSError, ValueError) as error:

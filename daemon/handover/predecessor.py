@@ -77,7 +77,6 @@ class Predecessor:
             self._listening.cancel()
 
     def forward_stop(self) -> None:
-        """Have the new daemon stop too."""
         if self.successor is not None:
             with contextlib.suppress(ProcessLookupError):
                 self.successor.send_signal(signal.SIGTERM)
@@ -174,7 +173,6 @@ def _start(descriptors: Mapping[str, int]) -> subprocess.Popen[bytes]:
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
-    """Let it end, if it does so by itself."""
     with contextlib.suppress(subprocess.TimeoutExpired):
         process.wait(_LAST_WORDS_S)
         return

@@ -128,7 +128,6 @@ class Connections:
         self._late.add(connection, answer)
 
     def set_waiting(self, connection: Connection, *, waits: bool) -> None:
-        """Whether a connection has no request in progress."""
         if waits:
             pool = self._proved_waiting if connection in self._proved else self._waiting
             pool.add(connection, self.clock())
@@ -144,7 +143,6 @@ class Connections:
                 return
 
     def use(self, limits: HttpLimits) -> None:
-        """New connections have these limits."""
         self.limits, self.write_timeout_s = limits, limits.write_timeout_s
 
     def close_idle(self) -> None:

@@ -91,7 +91,6 @@ class Listeners:
             connections.use(_limits(settings, limits.max_connections, peer, limits.max_waiting))
 
     def collector(self) -> HttpCollector:
-        """For the metrics."""
         return HttpCollector(((self.data, self.data_failures), (self.admin, self.admin_failures)))
 
     def guard(self, app: Callable[..., Any], settings: Settings) -> AdminGuard:

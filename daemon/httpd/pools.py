@@ -39,7 +39,6 @@ class Pool:
             self._resize(connection.peer, len(of_peer) - 1, len(of_peer))
 
     def discard(self, connection: Connection) -> None:
-        """Leave one out, if it is here."""
         of_peer = self._by_peer.get(connection.peer, {})
         if of_peer.pop(connection, None) is not None:
             self._resize(connection.peer, len(of_peer) + 1, len(of_peer))

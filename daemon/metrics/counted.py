@@ -168,7 +168,6 @@ class Metrics:
             self._sm_seconds.labels(phase).inc(max(0.0, ratio) * passed_s * self._sms)
 
     def decision(self, record: IterationRecord) -> None:
-        """The engine has carried out a decision."""
         mode = record.mode if record.mode in _MODES else "other"
         self._decisions.labels(mode, record.reason if record.reason in _REASONS else "other").inc()
 

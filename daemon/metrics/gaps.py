@@ -31,7 +31,6 @@ class GapHistograms(Collector):
         self._sums_s: dict[str, float] = {}
 
     def add(self, tenant: str, counts: Counts) -> None:
-        """Count the gaps of a request."""
         if not counts:
             return
         slots = self._counts.setdefault(tenant, array("Q", bytes(8 * len(_BOUNDS))))

@@ -21,7 +21,6 @@ class StopRequests:
     """Stop now."""
 
     def on_signal(self) -> None:
-        """One more request to stop."""
         (self.at_once if self.stop.is_set() else self.stop).set()
 
 

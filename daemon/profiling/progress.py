@@ -24,7 +24,6 @@ class CampaignProgress(ProgressBars):
         self._task = self._progress.add_task("starting", total=1.0, measured=0, left="?")
 
     def update(self, progress: campaign.Progress, elapsed_s: float) -> None:
-        """Show how far the campaign is."""
         whole_s = elapsed_s + progress.left_s
         self._progress.update(
             self._task,

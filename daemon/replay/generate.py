@@ -31,7 +31,6 @@ class Lengths:
     most: int
 
     def draw(self, rng: random.Random) -> int:
-        """One length."""
         return min(self.most, max(LEAST_TOKENS, round(rng.lognormvariate(log(self.median), self.sigma))))
 
 

@@ -77,7 +77,6 @@ class OperatorActions:
         return self._done("restart", changed=True, text=text)
 
     async def close(self) -> None:
-        """The daemon stops."""
         self._end_restart()
         if self._restart is not None:
             await asyncio.wait((self._restart,))

@@ -34,12 +34,10 @@ class Key:
 
     @property
     def summary(self) -> str:
-        """What it is."""
         return self.field.description or ""
 
     @property
     def allowed(self) -> str:
-        """What values it may have."""
         return _allowed(self.field)
 
 

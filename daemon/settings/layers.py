@@ -55,7 +55,6 @@ class LayerSource(PydanticBaseSettingsSource):
         return self().get(field_name), field_name, False
 
     def __call__(self) -> dict[str, Any]:
-        """All values of the layer, nested as the model is."""
         nested: dict[str, Any] = {}
         for key, value in self._layer.values.items():
             *sections, name = key.split(".")

@@ -57,12 +57,10 @@ class DeferredSettings(LoadedSettings):
 
     @property
     def settings(self) -> Settings:
-        """The effective settings."""
         return self._loaded.settings
 
     @property
     def origins(self) -> Mapping[str, str]:
-        """Where each value came from."""
         return self._loaded.origins
 
     @property
@@ -72,7 +70,6 @@ class DeferredSettings(LoadedSettings):
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """Remarks for the operator."""
         return self._loaded.notes
 
 

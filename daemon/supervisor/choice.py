@@ -125,7 +125,6 @@ def _sglang(settings: EngineSection, state_dir: Path | None) -> EngineChoice:
 
 
 def _not_done(policy: str) -> str | None:
-    """What of the policy SGLang does not do."""
     if parse_policy(policy).wants_prefill_graphs:
         return f"policy {policy}: {NO_PREFILL_GRAPHS}"
     return None

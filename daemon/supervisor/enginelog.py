@@ -57,7 +57,6 @@ class EngineLog:
         return True
 
     def text(self, max_bytes: int = _TEXT_BYTES) -> str:
-        """What this engine wrote, or the end of it."""
         try:
             with self.path.open("rb") as file:
                 size = file.seek(0, os.SEEK_END)

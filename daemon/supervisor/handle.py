@@ -31,7 +31,6 @@ class EngineHandle(msgspec.Struct, frozen=True, kw_only=True):
 
     @classmethod
     def fresh(cls, runtime_dir: Path) -> EngineHandle:
-        """For an engine that is yet to be started."""
         return cls(
             port=free_port(),
             api_key=secrets.token_urlsafe(32),
@@ -45,11 +44,9 @@ class EngineHandle(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def link(self) -> str:
-        """The link's address."""
         return f"ipc://{self.socket}"
 
     def remove_files(self) -> None:
-        """Of an engine that has ended."""
         Path(self.socket).unlink(missing_ok=True)
         owner_path(self.link).unlink(missing_ok=True)
         token_frames.remove_files(self.link)

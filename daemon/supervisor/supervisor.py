@@ -149,7 +149,6 @@ class Supervisor:
 
     @property
     def wanted(self) -> EngineSettings:
-        """The settings that the engine has or is to get."""
         return self._sync.wanted
 
     def hold(self) -> None:
@@ -275,7 +274,6 @@ class Supervisor:
         return None
 
     async def wait_serving(self) -> None:
-        """Wait until an engine serves."""
         while self._state != "serving":
             await self._changed.wait()
 

@@ -146,7 +146,6 @@ class SettingsSync:
         self._on_change()
 
     def on_ack(self, ack: Ack) -> None:
-        """The engine answered."""
         if ack.error is not None and self._can_go_on_without(ack):
             # The policy must not hold up targets, nor the readiness of an engine that serves.
             self._held = ack.error

@@ -43,5 +43,4 @@ class PeerSampler(Sampler):
         return sampler.should_sample(parent_context, trace_id, name, kind, attributes, links, trace_state)
 
     def get_description(self) -> str:
-        """For logs of the library."""
         return f"PeerSampler{{{self._by_ratio.get_description()}}}"

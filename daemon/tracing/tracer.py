@@ -92,7 +92,6 @@ class SpanTracer:
         return trace
 
     def on_record(self, record: RequestRecord) -> None:
-        """A request ended in the engine."""
         trace = self._open.get(record.request_id[:_RID_CHARS])
         if trace is not None:
             trace.on_record(record)
@@ -151,7 +150,6 @@ class RequestTrace:
         self._timer: asyncio.TimerHandle | None = None
 
     def asked(self, *, model: str | None, is_streamed: bool, outputs: int) -> None:
-        """What its body says."""
         self._outputs = outputs
         self._span.set_attribute(names.STREAM, is_streamed)
         if outputs > 1:
@@ -161,7 +159,6 @@ class RequestTrace:
             self._span.set_attribute(names.REQUEST_MODEL, model[:_MODEL_CHARS])
 
     def sent(self) -> None:
-        """It goes to the engine."""
         self._sent_s = self._clock()
 
     def first_byte(self) -> None:

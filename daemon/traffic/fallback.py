@@ -107,7 +107,6 @@ class FallbackKeeper:
             await asyncio.shield(self._looking)
 
     async def close(self) -> None:
-        """Stop looking."""
         if self._looking is not None:
             self._looking.cancel()
             await asyncio.gather(self._looking, return_exceptions=True)

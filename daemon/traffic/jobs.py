@@ -109,7 +109,6 @@ class TrafficReplays:
         return job
 
     def latest(self) -> tuple[Job, ...]:
-        """The latest, newest first."""
         return tuple(entry.job for entry in reversed(self._entries.values()))
 
     def get(self, job_id: str) -> Job:
@@ -133,7 +132,6 @@ class TrafficReplays:
         return entry.job
 
     async def close(self) -> None:
-        """End all of them."""
         running = [entry.running for entry in self._entries.values() if entry.running is not None]
         for job_id in tuple(self._entries):
             self.cancel(job_id)

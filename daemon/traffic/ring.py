@@ -129,7 +129,6 @@ def start_writing(stack: AsyncExitStack, ring: TrafficRing) -> None:
 
 
 def _newest_within(lines: list[bytes], most_bytes: int) -> bytes:
-    """The last lines that fit."""
     left, first = most_bytes, len(lines)
     while first and len(lines[first - 1]) <= left:
         first -= 1

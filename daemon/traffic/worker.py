@@ -46,7 +46,6 @@ class _Ended(NullObserver):
         self._on_ended = on_ended
 
     def on_end(self, request: EmulatedRequest, now_s: float) -> None:  # noqa: ARG002 - the interface
-        """A request ended."""
         if self.engine is not None:
             self.records.append(request_record(self.engine, request))
         self._on_ended()

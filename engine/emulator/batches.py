@@ -148,12 +148,10 @@ class DecodeBatch:
 
     @property
     def has_several_tbt_targets(self) -> bool:
-        """Whether its members have different TBT targets."""
         return len(self._targets) > 1
 
     @property
     def tbt_target_s(self) -> float | None:
-        """The strictest target in the batch."""
         return min(self._targets) if self._targets else None
 
     def in_step(self, index: int) -> Iterator[Admitted]:

@@ -52,7 +52,6 @@ class EmulatedBook:
         self._targets: Mapping[str, Target] = {}
 
     def __len__(self) -> int:
-        """Requests that have not ended."""
         return len(self.requests)
 
     # --- what the loop asks
@@ -126,7 +125,6 @@ class EmulatedBook:
         return min(targets_s if strictest_s is None else [strictest_s, *targets_s])
 
     def has_several_tbt_targets(self, decoding: object) -> bool:  # noqa: ARG002 - the interface
-        """Whether those that decode have different TBT targets."""
         return self.batch.has_several_tbt_targets
 
     def tbt_targets_s(self, request_ids: Iterable[str]) -> list[float | None]:
@@ -169,7 +167,6 @@ class EmulatedBook:
     # --- what callers and the port do
 
     def arrive(self, request: EmulatedRequest) -> None:
-        """A request waits from now on."""
         self.changes += 1
         self.requests[request.request_id] = request
         self.queue.add(self._waiting_entry(request))

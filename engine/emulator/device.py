@@ -57,7 +57,6 @@ class Stream:
 
     @property
     def is_busy(self) -> bool:
-        """Whether anything is on it."""
         return bool(self.work)
 
     @property
@@ -80,7 +79,6 @@ class Device:
         colocated_serving_ratio: float = 1.0,
         noise: DeviceNoise = NO_NOISE,
     ) -> None:
-        """The ratios are the Profile's."""
         self.now_s = 0.0
         self.prefill = Stream()
         self.decode = Stream()

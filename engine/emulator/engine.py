@@ -89,7 +89,6 @@ class EmulatedEngine:
 
     @property
     def total_sms(self) -> int:
-        """The SMs of the device."""
         return self.profile.device.total_sms
 
     @property
@@ -183,12 +182,10 @@ class EmulatedEngine:
 
     @property
     def max_decode_bs(self) -> int:
-        """The largest decode batch."""
         return self._limits.max_decode_bs
 
     @property
     def is_idle(self) -> bool:
-        """Whether no request is in progress."""
         return not self._book.requests
 
     def flush_cache(self) -> bool:
@@ -234,7 +231,6 @@ class EmulatedEngine:
         return records
 
     def counters(self) -> EngineCounters:
-        """Totals and present values."""
         counters, book = self._loop.counters(), self._book
         return EngineCounters(
             elapsed_s=self._device.now_s,

@@ -114,12 +114,10 @@ class EmulatedFleet:
 
     @property
     def total_sms(self) -> int:
-        """The SMs of all devices."""
         return self.profile.device.total_sms * self.spec.instances
 
     @property
     def engines(self) -> tuple[EmulatedEngine, ...]:
-        """The instances, in order."""
         return tuple(instance.engine for instance in self._instances)
 
     def pools(self) -> tuple[Pool, ...]:

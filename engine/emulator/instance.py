@@ -47,7 +47,6 @@ class FleetInstance:
         return request.input_tokens - self.engine.matched_tokens(request)
 
     def submit(self, request: EmulatedRequest, now_s: float) -> None:
-        """Give it a request."""
         self.open += 1
         service_s = self._service_s(request)
         self._waiting[request.request_id] = request, service_s
@@ -77,17 +76,14 @@ class FleetInstance:
         self._observer.on_first_token(request, now_s)
 
     def on_decode_tokens(self, requests: Iterable[EmulatedRequest], now_s: float) -> None:
-        """Pass it on."""
         self._observer.on_decode_tokens(requests, now_s)
 
     def on_end(self, request: EmulatedRequest, now_s: float) -> None:
-        """Forget it."""
         self._settle(request)
         self.open -= 1
         self._observer.on_end(request, now_s)
 
     def on_step(self, decision: Decision, start_s: float, end_s: float) -> None:
-        """Pass it on."""
         self._observer.on_step(decision, start_s, end_s)
 
     def _settle(self, request: EmulatedRequest) -> bool:

@@ -51,7 +51,6 @@ class EmulatedPort:
 
     @property
     def state(self) -> EmulatedPort:
-        """What there is."""
         return self
 
     @property
@@ -61,7 +60,6 @@ class EmulatedPort:
 
     @property
     def running(self) -> dict[str, Admitted]:
-        """Requests that decode."""
         return self.book.batch.members
 
     @property
@@ -109,7 +107,6 @@ class EmulatedPort:
         """There is no housekeeping."""
 
     def agree(self, plan: T) -> T:
-        """There is one rank."""
         return plan
 
     def refuse(self, refusals: Sequence[tuple[str, RefusalCause]]) -> None:
@@ -367,7 +364,6 @@ class EmulatedPrefillStream:
         """The book is told of them by the loop."""
 
     def is_abandoned(self, batch: EmulatedPrefill) -> bool:
-        """Whether all requests of a batch were aborted."""
         return not any(map(self._book.holds, batch.reqs))
 
     def drop_prefill(self, batch: EmulatedPrefill) -> None:

@@ -137,7 +137,6 @@ class Profile:
 
     @cached_property
     def policy_context(self) -> PolicyContext:
-        """What policies are built from."""
         return self.context()
 
     def context(self, predictors: Predictors | None = None) -> PolicyContext:

@@ -22,7 +22,6 @@ class StepLog:
         return not self._keep_all and len(self._ends_s) > MAX_STEPS
 
     def append(self, end_s: float) -> None:
-        """Log a step."""
         self._ends_s.append(end_s)
 
     def between(self, start: int, stop: int) -> array[float]:

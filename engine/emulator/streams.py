@@ -32,7 +32,6 @@ class EmulatedStreams:
         return tuple(self._made[group.prefill_sms, group.decode_sms] for group in table.groups)
 
     def is_done(self, event: Event) -> bool:
-        """Whether the device has passed the event."""
         return event.at_s is not None
 
     def wait(self, event: Event) -> None:

@@ -134,7 +134,6 @@ class GarbageHolder:
         gc.unfreeze()
 
     def report(self) -> GarbageReport:
-        """What happened so far."""
         return GarbageReport(
             process=self._process,
             pid=os.getpid(),

@@ -136,7 +136,6 @@ class Campaign:
                 self._later(point, APART_S)
 
     def progress(self, elapsed_s: float) -> Progress:
-        """For people."""
         solo_s = sum(one.left_s + one.missing * self._overhead_s for one in self._open_ones())
         guard_s = self._pairs.missing * (self._pairs.cost_s() + self._overhead_s)
         what = "contention guard"

@@ -114,7 +114,6 @@ class MeasuredProfile(msgspec.Struct, frozen=True, kw_only=True):
     samples: tuple[Sample, ...]
 
     def predictors(self, profile_id: int) -> Predictors:
-        """What an engine is told."""
         return Predictors(
             profile_id=profile_id,
             profile=self.name,

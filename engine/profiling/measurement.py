@@ -52,7 +52,6 @@ class Point(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         return prefill.new_tokens + prefill.reused_tokens + decode.reused_tokens + decode.bs
 
     def to_measure(self, point_id: int, repeats: int, *, warm_s: float = 0.0) -> Measure:
-        """The question to the engine."""
         return Measure(
             point_id=point_id,
             mode=self.mode,

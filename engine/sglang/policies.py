@@ -26,12 +26,10 @@ class SglangPolicies:
 
     @property
     def limits(self) -> EngineLimits:
-        """What the engine can hold."""
         return self._engine_info.limits
 
     @property
     def total_sms(self) -> int:
-        """The SMs of the device."""
         return self._engine_info.device.total_sms
 
     def build(

@@ -61,17 +61,14 @@ class Reporter:
         self._reported = _Totals()
 
     def send_request(self, record: RequestRecord) -> None:
-        """Report a request that has ended."""
         if self._link is not None:
             self._link.post(record)
 
     def send_step(self, step: Step, timing: StepTiming, *, number: int, now_s: float) -> None:
-        """Report a step that was read."""
         if self._link is not None:
             self._link.post(step_record(step, number=number, now_s=now_s, timing=timing))
 
     def send_prefill(self, batch: LayerwiseBatch, *, number: int, now_s: float) -> None:
-        """Report a prefill that was finished."""
         if self._link is not None:
             self._link.post(prefill_record(batch, number=number, now_s=now_s))
 

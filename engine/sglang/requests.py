@@ -47,7 +47,6 @@ class Ledger:
         return len(self._tracked)
 
     def get(self, request_id: str) -> TrackedRequest | None:
-        """A request that has not ended."""
         return self._tracked.get(request_id)
 
     def awaiting_first_token(self) -> Iterator[tuple[str, float, float]]:

@@ -52,7 +52,6 @@ class RestClient:
             return Refusal(status=200, detail=f"an answer that is not understood: {error}")
 
     async def close(self) -> None:
-        """Close all connections."""
         await self.api.close()
 
 

@@ -16,7 +16,6 @@ class AskRequest(Dialog[str]):
     """Answers what was typed."""
 
     def compose(self) -> ComposeResult:
-        """One field."""
         with Vertical(classes="box"):
             yield Sheet(
                 [line(("A request's id", Role.TITLE), " (x-request-id of its answer, rid in the logs)")]

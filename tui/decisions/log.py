@@ -28,7 +28,6 @@ class DecisionLog(RowTable[DecisionEvent]):
 
     @property
     def is_paused(self) -> bool:
-        """Whether the log stands still."""
         return self._paused is not None
 
     def pause(self, view: View) -> None:
@@ -47,11 +46,9 @@ class DecisionLog(RowTable[DecisionEvent]):
         return self.wanted.of(view.state.newest_decisions())
 
     def cells(self, item: DecisionEvent, view: View) -> Sequence[Cell]:
-        """The cells of one decision."""
         return cells(item, view.zone)
 
     def key_of(self, item: DecisionEvent) -> str:
-        """The decision's number."""
         return str(item.seq)
 
     def empty(self, view: View) -> str:

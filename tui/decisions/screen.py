@@ -83,7 +83,6 @@ holds the log."""
         log.repaint()
 
     def action_filter(self) -> None:
-        """Type a filter."""
         self.query_one(FilterBox).open()
 
     def action_pause(self) -> None:
@@ -91,7 +90,6 @@ holds the log."""
         self.query_one(DecisionLog).pause(self.view)
 
     def action_request(self) -> None:
-        """Ask for an id."""
         self.app.push_screen(AskRequest(), self._asked)
 
     def _asked(self, request_id: str | None) -> None:

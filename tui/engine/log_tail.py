@@ -30,7 +30,6 @@ class LogTail(Painting, can_focus=True):
         self.wanted = ""
 
     def draw(self, view: View, width: int, height: int) -> list[Line]:
-        """The panel's lines."""
         found = known(view.state.answers.log)
         lines = found_lines(found.lines, self.wanted) if found else ()
         self._back = min(self._back, max(0, len(lines) - height + 1))
@@ -42,9 +41,7 @@ class LogTail(Painting, can_focus=True):
         self.repaint()
 
     def on_mouse_scroll_up(self) -> None:
-        """Scroll to older lines."""
         self.action_scroll_back(3)
 
     def on_mouse_scroll_down(self) -> None:
-        """Scroll to newer lines."""
         self.action_scroll_back(-3)

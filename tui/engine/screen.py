@@ -54,7 +54,6 @@ log is what the engine process prints."""
         yield FilterBox(placeholder="part of a log line", wanted=self._search, back_to="LogTail")
 
     async def fetch(self) -> None:
-        """Ask for the log."""
         self.console.answers.log = await self.rest.ask(self.rest.api.get_engine_log(lines=LOG_LINES), LogOut)
 
     def action_search(self) -> None:

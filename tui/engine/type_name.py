@@ -25,7 +25,6 @@ class TypeName(Dialog[bool]):
         self._name_wanted = name
 
     def compose(self) -> ComposeResult:
-        """What will happen, and the field."""
         with Vertical(classes="box"):
             title = line((f"{self._action.name.capitalize()} the engine?", Role.TITLE))
             yield Sheet([title, *wrap(f"This will {self._action.does}.{self._concerned()}", WIDTH)])

@@ -27,12 +27,10 @@ class HeatMap(Painting, can_focus=True):
         self._at = 0
 
     def draw(self, view: View, width: int, height: int) -> list[Line]:
-        """The panel's lines."""
         found = partitions(known(view.state.answers.guard))
         self._at = max(0, min(self._at, len(found) - 1))
         return guard_map(view, found[self._at] if found else None, width, height)
 
     def action_choose(self, step: int) -> None:
-        """Choose another partition."""
         self._at = max(0, self._at + step)
         self.repaint()

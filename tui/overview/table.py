@@ -29,7 +29,6 @@ class WorstTenants(RowTable[TenantRow]):
         return columns_of(view)
 
     def kept(self, width: int) -> Sequence[int]:
-        """Which columns fit."""
         return kept(width)
 
     def items(self, view: View) -> Sequence[TenantRow]:
@@ -37,11 +36,9 @@ class WorstTenants(RowTable[TenantRow]):
         return tenant_rows(view.state, order=self.order)
 
     def cells(self, item: TenantRow, view: View) -> Sequence[Cell]:
-        """The cells of one tenant."""
         return cells(item, view)
 
     def key_of(self, item: TenantRow) -> str:
-        """The tenant's name."""
         return item.name
 
     def empty(self, view: View) -> str:
@@ -49,7 +46,6 @@ class WorstTenants(RowTable[TenantRow]):
         return why_unknown(view.state.answers.tenants) or "there are no tenants"
 
     def title(self, view: View, width: int) -> Line:
-        """What a row is."""
         note = (
             "in time and late: 5 min, with what waits; p99: 1 min"
             if width >= 100

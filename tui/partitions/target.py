@@ -50,7 +50,6 @@ class Target(Painting, can_focus=True):
         self._set(self._slider or Slider(tbt_ms or UNTIL_KNOWN_MS))
 
     def draw(self, view: View, width: int, height: int) -> list[Line]:
-        """The slider over its answer."""
         stats = view.state.stats
         in_force = stats.strictest_tbt if stats else None
         note = f"in force: {in_force.tbt_ms:g} ms ({in_force.tenant})" if in_force else ""
@@ -62,11 +61,9 @@ class Target(Painting, can_focus=True):
         ]
 
     def action_slide(self, steps: int) -> None:
-        """Move by milliseconds."""
         self._set((self._slider or Slider(UNTIL_KNOWN_MS)).moved(steps))
 
     def action_stride(self, steps: int) -> None:
-        """Move by a tenth of the target."""
         self._set((self._slider or Slider(UNTIL_KNOWN_MS)).moved(steps, fine=False))
 
     def on_click(self, event: events.Click) -> None:

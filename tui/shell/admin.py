@@ -33,7 +33,6 @@ class Confirm(Dialog[bool]):
         self._change = change
 
     def compose(self) -> ComposeResult:
-        """The question."""
         with VerticalScroll(classes="box"):
             yield Sheet(wrap(f"This will {self._change.asks}.", WIDTH, Role.STRONG))
             if self._change.why is not None:

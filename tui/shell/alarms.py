@@ -38,7 +38,6 @@ class AlarmList(Dialog[None]):
             yield Sheet(alarm_lines(None, self._view, WIDTH), id="alarms")
 
     def on_mount(self) -> None:
-        """Ask for past alarms."""
         self.work(self._ask)
 
     async def _ask(self) -> None:

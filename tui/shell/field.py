@@ -27,6 +27,5 @@ class Field(Input):
         self.replace(text, *self.selection)
 
     async def action_submit(self) -> None:
-        """Enter."""
         if self._entered is not None:
             self._entered(self.value)

@@ -33,7 +33,6 @@ class FilterBox(Field):
         self._back_to = back_to
 
     def open(self) -> None:
-        """Begin to type."""
         self.add_class("open")
         self.screen.set_focus(self)
 
@@ -43,12 +42,10 @@ class FilterBox(Field):
             self._wanted(value)
 
     def action_give_up(self) -> None:
-        """Remove the filter."""
         self.value = ""
         self._leave()
 
     async def action_submit(self) -> None:
-        """Filter by the text in the box."""
         self._leave()
         await super().action_submit()
 

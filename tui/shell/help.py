@@ -24,6 +24,5 @@ class Help(Dialog[None]):
         self._text = help_text(name, text, keys)
 
     def compose(self) -> ComposeResult:
-        """The text of the help."""
         with VerticalScroll(classes="box"):
             yield Static(self._text, markup=False)

@@ -52,7 +52,6 @@ class Jump(Dialog[str]):
         self._show()
 
     def action_move(self, step: int) -> None:
-        """Move to another entry."""
         self._at = max(0, min(len(self._found) - 1, self._at + step))
         self._show()
 

@@ -39,7 +39,6 @@ class Painting(Widget):
         raise NotImplementedError
 
     def paint(self, view: View) -> None:
-        """Show a frame."""
         is_first = self._view is None
         self._view = view
         if view.is_whole or is_first or not self.is_slow:

@@ -25,7 +25,6 @@ class PanelSpec:
     """Painted with whole frames only, as `Painting.IS_SLOW`."""
 
     def panel(self, *, classes: str | None = None) -> Panel:
-        """Make the widget of this panel."""
         return Panel(self.draw, name=self.name, is_slow=self.is_slow, classes=classes)
 
 
@@ -39,7 +38,6 @@ class Panel(Painting):
         self.set_classes(classes or "")
 
     def draw(self, view: View, width: int, height: int) -> Sequence[Line]:
-        """The lines of the function."""
         return self._draw(view, width, height)
 
 

@@ -69,11 +69,9 @@ class ConsoleScreen(Front[None]):
         yield Footer(show_command_palette=False, compact=True)
 
     def body(self) -> Iterable[Widget]:
-        """The screen's own widgets."""
         raise NotImplementedError
 
     def paint(self, view: View) -> None:
-        """Show a frame."""
         for painting in self.query(Painting):
             painting.paint(view)
 
@@ -104,31 +102,25 @@ class ConsoleScreen(Front[None]):
         """Ask the read routes for what events do not carry; called while the screen is in front."""
 
     def on_mount(self) -> None:
-        """Ask regularly."""
         self.set_interval(self.POLL_S, self.poll)
 
     def on_screen_resume(self) -> None:
-        """Ask at once."""
         self.poll()
 
     @property
     def console(self) -> ConsoleState:
-        """What the console knows."""
         return cast("ConsoleLike", self.app).state
 
     @property
     def rest(self) -> RestClient:
-        """Calls to the daemon."""
         return cast("ConsoleLike", self.app).rest
 
     @property
     def view(self) -> View:
-        """The state at this instant."""
         return cast("ConsoleLike", self.app).view
 
     @property
     def zone(self) -> tzinfo | None:
-        """The time zone of what is shown."""
         return cast("ConsoleLike", self.app).target.clock.zone
 
     def why_no_change(self) -> str | None:

@@ -23,7 +23,6 @@ class Sheet(Static):
         self.show(self._shown)
 
     def show(self, lines: Sequence[Line]) -> None:
-        """Show other lines."""
         self._shown = lines
         parts = [
             Text.assemble(*((text, style_of(self.app.theme, role)) for text, role in one)) for one in lines

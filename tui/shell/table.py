@@ -77,7 +77,6 @@ class RowTable(Painting, Generic[T], can_focus=True):
         raise NotImplementedError
 
     def cells(self, item: T, view: View) -> Sequence[Cell]:
-        """One row, by COLUMNS."""
         raise NotImplementedError
 
     def key_of(self, item: T) -> str:
@@ -111,20 +110,16 @@ class RowTable(Painting, Generic[T], can_focus=True):
 
     @property
     def chosen(self) -> T | None:
-        """The item under the cursor."""
         cursor = self._cursor()
         return self._items[cursor] if 0 <= cursor < len(self._items) else None
 
     def action_move(self, step: int) -> None:
-        """Move the cursor."""
         self._move_to(moved(self._cursor(), step, len(self._items)))
 
     def action_page(self, pages: int) -> None:
-        """Move by what is visible."""
         self.action_move(pages * max(1, self.size.height - 2))
 
     def action_open(self) -> None:
-        """Open the row under the cursor."""
         if self._opened is not None and self.chosen is not None:
             self._opened(self.chosen)
 
@@ -151,7 +146,6 @@ class RowTable(Painting, Generic[T], can_focus=True):
         self.repaint()
 
     def action_reverse(self) -> None:
-        """Reverse the order."""
         if self.order.key:
             self.action_sort_by(self.order.key)
 
@@ -196,11 +190,9 @@ class RowTable(Painting, Generic[T], can_focus=True):
         self.action_move(-1)
 
     def on_focus(self) -> None:
-        """Show the cursor."""
         self.repaint()
 
     def on_blur(self) -> None:
-        """Hide it."""
         self.repaint()
 
     def _cursor(self) -> int:

@@ -24,7 +24,6 @@ class Tabs(Painting):
         return [tabs(self._current, width)]
 
     async def on_click(self, event: events.Click) -> None:
-        """Open what was clicked."""
         wanted = tab_at(event.x, self._current)
         if wanted is not None:
             await self.app.run_action(f"open('{wanted}')")

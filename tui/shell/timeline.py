@@ -23,6 +23,5 @@ class Timeline(Dialog[None]):
         self._lines = timeline(lifecycle, WIDTH, zone)
 
     def compose(self) -> ComposeResult:
-        """The lines of the timeline."""
         with VerticalScroll(classes="box"):
             yield Sheet(self._lines)

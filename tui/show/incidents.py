@@ -17,36 +17,36 @@ class HurtTarget(Protocol):
     """One target of an incident."""
 
     @property
-    def target(self) -> str: ...  # noqa: D102
+    def target(self) -> str: ...
     @property
-    def judged(self) -> int: ...  # noqa: D102
+    def judged(self) -> int: ...
     @property
-    def missed(self) -> int: ...  # noqa: D102
+    def missed(self) -> int: ...
     @property
-    def worst_ratio(self) -> float: ...  # noqa: D102
+    def worst_ratio(self) -> float: ...
     @property
-    def worst_by_ms(self) -> float: ...  # noqa: D102
+    def worst_by_ms(self) -> float: ...
 
 
 class Told(Protocol):
     """An incident as the daemon tells it."""
 
     @property
-    def tenant(self) -> str: ...  # noqa: D102
+    def tenant(self) -> str: ...
     @property
-    def state(self) -> str: ...  # noqa: D102
+    def state(self) -> str: ...
     @property
-    def began_at(self) -> datetime: ...  # noqa: D102
+    def began_at(self) -> datetime: ...
     @property
-    def last_missed_at(self) -> datetime: ...  # noqa: D102
+    def last_missed_at(self) -> datetime: ...
     @property
-    def promised_ratio(self) -> float: ...  # noqa: D102
+    def promised_ratio(self) -> float: ...
     @property
-    def targets(self) -> Sequence[HurtTarget]: ...  # noqa: D102
+    def targets(self) -> Sequence[HurtTarget]: ...
     @property
-    def command(self) -> str | None: ...  # noqa: D102
+    def command(self) -> str | None: ...
     @property
-    def predicted(self) -> str | None: ...  # noqa: D102
+    def predicted(self) -> str | None: ...
 
 
 def missed_in_words(incident: Told) -> str:

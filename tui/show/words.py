@@ -72,37 +72,37 @@ class Judged(Protocol):
     """A tenant of the event `tenants`; an older daemon does not say everything."""
 
     @property
-    def tenant(self) -> str: ...  # noqa: D102
+    def tenant(self) -> str: ...
     @property
-    def verdict(self) -> str | None: ...  # noqa: D102
+    def verdict(self) -> str | None: ...
     @property
-    def in_flight(self) -> int: ...  # noqa: D102
+    def in_flight(self) -> int: ...
     @property
-    def late_now(self) -> int: ...  # noqa: D102
+    def late_now(self) -> int: ...
     @property
-    def target_ratio(self) -> float | None: ...  # noqa: D102
+    def target_ratio(self) -> float | None: ...
     @property
-    def ttft_attainment_ratio(self) -> float | None: ...  # noqa: D102
+    def ttft_attainment_ratio(self) -> float | None: ...
     @property
-    def tbt_attainment_ratio(self) -> float | None: ...  # noqa: D102
+    def tbt_attainment_ratio(self) -> float | None: ...
     @property
-    def ttft_burn(self) -> float | None: ...  # noqa: D102
+    def ttft_burn(self) -> float | None: ...
     @property
-    def tbt_burn(self) -> float | None: ...  # noqa: D102
+    def tbt_burn(self) -> float | None: ...
     @property
-    def availability_burn(self) -> float | None: ...  # noqa: D102
+    def availability_burn(self) -> float | None: ...
     @property
-    def availability_ratio(self) -> float | None: ...  # noqa: D102
+    def availability_ratio(self) -> float | None: ...
     @property
-    def e2e_burn(self) -> float | None: ...  # noqa: D102
+    def e2e_burn(self) -> float | None: ...
     @property
-    def e2e_attainment_ratio(self) -> float | None: ...  # noqa: D102
+    def e2e_attainment_ratio(self) -> float | None: ...
     @property
-    def asked(self) -> int: ...  # noqa: D102
+    def asked(self) -> int: ...
     @property
-    def unserved(self) -> int: ...  # noqa: D102
+    def unserved(self) -> int: ...
     @property
-    def limited(self) -> int: ...  # noqa: D102
+    def limited(self) -> int: ...
 
 
 _Load = TypeVar("_Load", bound=Judged)

@@ -70,12 +70,10 @@ class ConsoleState:
         """Grows with every change, so that a painter knows whether there is anything to paint."""
 
     def connected(self, connection: Connection) -> None:
-        """The connection changed."""
         self.connection = connection
         self.revision += 1
 
     def apply(self, event: Event, now_s: float) -> None:
-        """Take an event in."""
         self.events += 1
         self.revision += 1
         self._take(event, now_s)

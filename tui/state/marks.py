@@ -72,7 +72,6 @@ class Marks:
         self._policy = event.policy
 
     def on_alarm(self, event: AlarmEvent) -> None:
-        """An alarm began or ended."""
         what = "ALARM" if event.state == "raised" else "ended:"
         self._add(event.at, _alarm_text(what, event.kind, event.tenant), "alarm")
 

@@ -41,7 +41,6 @@ class Series:
         self._seconds: deque[Second] = deque(maxlen=KEPT_S)
 
     def add(self, stats: StatsEvent, now_s: float) -> None:
-        """Add a sample."""
         number = int(now_s)
         if not self._seconds or self._seconds[-1].number != number:
             self._seconds.append(Second(number=number))

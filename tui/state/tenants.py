@@ -123,7 +123,6 @@ class TenantPasts:
         return self._pasts.get(tenant) or TenantPast()
 
     def add_request(self, one: RequestEvent) -> None:
-        """A request ended."""
         if one.ended_at is None:
             return
         at_s = one.ended_at.timestamp()
@@ -190,7 +189,6 @@ class TenantPasts:
             )
 
     def add_tenants(self, event: TenantsEvent) -> None:
-        """Take in how tenants are doing now."""
         number = int(event.at.timestamp() // 60)
         for load in event.tenants:
             past = self._past(load.tenant)

@@ -60,7 +60,6 @@ class EditSlo(Dialog[SloOut]):
 
     @property
     def typed(self) -> Draft:
-        """The text of each field."""
         return draft({field.name: self.query_one(f"#{field.name}", Input).value for field in FIELDS})
 
     @on(Input.Changed)

@@ -34,13 +34,11 @@ class MissedRequests(RowTable[RequestEvent]):
         return live + [one for one in (answer.requests if answer else ()) if one.request_id not in seen]
 
     def cells(self, item: RequestEvent, view: View) -> Sequence[Cell]:
-        """The cells of one request."""
         tenants = view.state.tenants.tenants if view.state.tenants is not None else ()
         is_met = any(one.tenant == item.tenant and one.verdict == "met" for one in tenants)
         return cells(item, view.daemon_now, view.zone, is_met=is_met)
 
     def key_of(self, item: RequestEvent) -> str:
-        """The request's id."""
         return item.request_id
 
     def empty(self, view: View) -> str:
@@ -49,5 +47,4 @@ class MissedRequests(RowTable[RequestEvent]):
         return why_unknown(answer) or "no request missed a target of late"
 
     def title(self, view: View, width: int) -> Line:
-        """What a row is."""
         return heading(view, "Requests that missed a target", width, "times in ms")

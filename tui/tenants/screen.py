@@ -37,7 +37,6 @@ that decodes sets the split for all: decode is one batch on one partition."""
     ]
 
     def body(self) -> Iterable[Widget]:
-        """The table and its filter."""
         yield TenantTable(opened=self._open)
         yield FilterBox(placeholder="part of a tenant's name", wanted=self._filter)
 
@@ -50,11 +49,9 @@ that decodes sets the split for all: decode is one batch on one partition."""
         )
 
     def action_sort(self) -> None:
-        """Sort by the next column."""
         self.query_one(TenantTable).action_sort()
 
     def action_filter(self) -> None:
-        """Filter by a part of a name."""
         self.query_one(FilterBox).open()
 
     def _filter(self, typed: str) -> None:

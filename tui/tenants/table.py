@@ -28,7 +28,6 @@ class TenantTable(RowTable[TenantRow]):
     wanted = ""
 
     def kept(self, width: int) -> Sequence[int]:
-        """Which columns fit."""
         return fitting(COLUMNS, BY_ROOM, width)
 
     def items(self, view: View) -> Sequence[TenantRow]:
@@ -36,11 +35,9 @@ class TenantTable(RowTable[TenantRow]):
         return tenant_rows(view.state, wanted=self.wanted, order=self.order)
 
     def cells(self, item: TenantRow, view: View) -> Sequence[Cell]:
-        """The cells of one tenant."""
         return cells(item)
 
     def key_of(self, item: TenantRow) -> str:
-        """The tenant's name."""
         return item.name
 
     def empty(self, view: View) -> str:
@@ -50,6 +47,5 @@ class TenantTable(RowTable[TenantRow]):
         return why_unknown(view.state.answers.tenants) or "there is no tenant: pdmuxd tenant create NAME"
 
     def title(self, view: View, width: int) -> Line:
-        """The title, with the filter if there is one."""
         note = f"names with {self.wanted!r}" if self.wanted else WINDOWS
         return heading(view, "Tenants", width, note)

@@ -84,7 +84,6 @@ applied."""
         yield MissedRequests(self._tenant, opened=self._open)
 
     async def fetch(self) -> None:
-        """All that is said of this tenant."""
         answers, rest, name = self.console.answers, self.rest, self._tenant
         answers.tenants, answers.attainment, missed, history, effects = await asyncio.gather(
             rest.ask(rest.api.list_tenants(), tuple[TenantOut, ...]),

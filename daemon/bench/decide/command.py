@@ -50,11 +50,9 @@ class Place:
 
     @property
     def page(self) -> Path:
-        """The page."""
         return self.folder / "report.html"
 
     def options(self, wanted: Wanted) -> RunOptions:
-        """For the runner."""
         name = wanted.model.name
         return RunOptions(
             cpu=self.cpu,

@@ -27,7 +27,6 @@ class BenchProgress(ProgressBars):
         self._task = self._progress.add_task("starting", total=1.0, runs="", left="")
 
     async def follow(self, runner: Runner) -> None:
-        """Until cancelled."""
         began_s = time.monotonic()
         while True:
             now = runner.doing

@@ -99,7 +99,6 @@ class Load:
 
     @property
     def text(self) -> str:
-        """For people."""
         if self.trace is None:
             return f"{self.kind}: {KINDS[self.kind].about}"
         return f"{self.trace.path} ({len(self.trace.requests):,} requests)"

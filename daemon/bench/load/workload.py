@@ -94,11 +94,9 @@ class Request:
 
     @property
     def tenant(self) -> str:
-        """Whose target it has."""
         return TENANT
 
     def body(self, *, rid: str, vocab: int, tenant: bool) -> bytes:
-        """For POST /generate."""
         size = self.block_tokens
         tokens = ",".join(_block(block, vocab, size) for block in self.blocks[:-1])
         last = _block(self.blocks[-1], vocab, size).split(",")

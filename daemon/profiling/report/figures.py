@@ -67,7 +67,6 @@ def held_out_errors(profile: MeasuredProfile, mode: str) -> Figure | None:
 
 
 def _judged(profile: MeasuredProfile, fit: FitErrors) -> list[tuple[Sample, float]]:
-    """The samples of a predictor that were held out, with their errors."""
     ours = [one for one in profile.samples if one.point.mode == fit.predictor and one.sms == fit.sms]
     if len(ours) != len(fit.held_out):
         return []

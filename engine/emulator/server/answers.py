@@ -84,15 +84,12 @@ class GenerateAnswer:
         return self.tokens(index, output, first, stop)
 
     def ending(self, index: int, output: Output) -> bytes:  # noqa: ARG002
-        """The last event."""
         return b"data: " + self.whole([output]) + b"\n\n"
 
     def closing(self, outputs: Sequence[Output]) -> bytes:  # noqa: ARG002
-        """The end of the stream."""
         return DONE
 
     def whole(self, outputs: Sequence[Output]) -> bytes:
-        """The whole text with its facts."""
         output = outputs[0]
         result = self._result(output, text_of(output))
         return msgspec.json.encode(

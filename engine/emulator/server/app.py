@@ -92,7 +92,6 @@ class _Endpoints:
         self._one_large_body = asyncio.Lock()
 
     def routes(self) -> list[Route]:
-        """All paths."""
         return [
             Route("/v1/chat/completions", self.chat, methods=["POST"]),
             Route("/v1/completions", self.completions, methods=["POST"]),
@@ -127,7 +126,6 @@ class _Endpoints:
         return self._respond(work, response_id, CompletionAnswer(work.call, response_id, self._model))
 
     async def generate(self, request: Request) -> Response:
-        """POST /generate."""
         work = await self._prepare(request, GenerateBody, generate_call)
         response_id = _id(work.call.rid)
         return self._respond(work, response_id, GenerateAnswer(response_id))
@@ -179,7 +177,6 @@ class _Endpoints:
         )
 
     async def tokenizer_file(self, _: Request) -> Response:
-        """GET /tokenizer.json."""
         vocab = self._driver.engine.profile.model.vocab
         return Response(await asyncio.to_thread(tokenizer_file, vocab), media_type="application/json")
 
@@ -197,11 +194,9 @@ class _Endpoints:
         return Response(status_code=200 if self._driver.alive and not self._driver.draining else 503)
 
     async def server_info(self, _: Request) -> Response:
-        """GET /get_server_info."""
         return _json(info.server_info(self._driver, self._model, self._version))
 
     async def model_info(self, _: Request) -> Response:
-        """GET /get_model_info."""
         return _json(info.model_info(self._model))
 
     async def abort_request(self, request: Request) -> Response:

@@ -64,7 +64,6 @@ class CustomParams(msgspec.Struct):
 
     @property
     def targets(self) -> RequestTargets | None:
-        """Of the request itself."""
         return targets_in(msgspec.structs.asdict(self))
 
 

@@ -32,18 +32,15 @@ class Inbox:
         self._every_token = every_token
 
     def token(self) -> None:
-        """There is a new token."""
         if self._every_token:
             self.wake()
 
     def wake(self) -> None:
-        """An output ended."""
         waiter = self._waiter
         if waiter is not None and not waiter.done():
             waiter.set_result(None)
 
     def disconnect(self) -> None:
-        """The client has gone."""
         self.disconnected = True
         self.wake()
 
@@ -89,7 +86,6 @@ class Deliveries:
         return ended
 
     def on_first_token(self, request: EmulatedRequest, now_s: float) -> None:  # noqa: ARG002
-        """Count one token."""
         output = self.open[request.request_id]
         output.produced += 1
         if output.direct is not None and self.direct is not None:
@@ -99,7 +95,6 @@ class Deliveries:
         output.inbox.token()
 
     def on_decode_tokens(self, requests: Iterable[EmulatedRequest], now_s: float) -> None:  # noqa: ARG002
-        """Count one token each."""
         outputs = self.open
         for request in requests:
             output = outputs[request.request_id]

@@ -100,7 +100,6 @@ class DirectTokens:
         return self._sender.send(step)
 
     def close(self) -> None:
-        """End the connection."""
         self._sender.close()
 
     def _introduce(self) -> Vocabulary:

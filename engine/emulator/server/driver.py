@@ -56,7 +56,6 @@ class WallClockDriver:
         self._last_tick_s: float | None = None
 
     def now_s(self) -> float:
-        """The engine's clock."""
         return self._clock() - self._start_s
 
     @property
@@ -171,7 +170,6 @@ class WallClockDriver:
         return bool(outputs)
 
     def abort_all(self, error: RequestError | None = None) -> None:
-        """End everything."""
         self.abort(list(self._deliveries.open.values()), error)
 
     async def drain(self, timeout_s: float) -> None:
@@ -194,7 +192,6 @@ class WallClockDriver:
 
     @property
     def settings_version(self) -> int:
-        """Of the settings in force."""
         return self.engine.settings_version
 
     def _advance(self, now_s: float) -> None:

@@ -179,7 +179,6 @@ class MessagesAnswer:
         return self.tokens(index, output, first, stop)
 
     def ending(self, index: int, output: Output) -> bytes:  # noqa: ARG002
-        """The end of the text, and why."""
         opening = b"" if self._is_open else self._opening(output)
         delta = {"stop_reason": self._stop_reason(output), "stop_sequence": output.plan.matched_stop}
         return opening + b"".join(
@@ -190,7 +189,6 @@ class MessagesAnswer:
         )
 
     def closing(self, outputs: Sequence[Output]) -> bytes:  # noqa: ARG002
-        """The end of the stream."""
         return _event("message_stop")
 
     def whole(self, outputs: Sequence[Output]) -> bytes:

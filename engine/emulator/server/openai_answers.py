@@ -25,8 +25,6 @@ _END = b"}\n\n"
 
 
 class _OpenAiAnswer(ABC):
-    """What the two have in common."""
-
     stream_object: str
     whole_object: str
     tells_usage_at_end = True
@@ -106,7 +104,6 @@ class _OpenAiAnswer(ABC):
 
     @property
     def _tool(self) -> str | None:
-        """The tool that is called."""
         return None if self.call.structure is None else self.call.structure.tool
 
     def _usage(self, outputs: Sequence[Output]) -> Mapping[str, Any]:
@@ -163,14 +160,12 @@ class ChatAnswer(_OpenAiAnswer):
         return opening + events
 
     def stream_part(self, text: str | None) -> Mapping[str, Any]:
-        """A delta."""
         if text is not None and self._tool is not None:
             call = {"index": 0, "type": "function", "function": {"arguments": text}}
             return {"delta": {"tool_calls": [call]}}
         return {"delta": {} if text is None else {"content": text}}
 
     def whole_part(self, index: int, text: str) -> Mapping[str, Any]:
-        """A message."""
         calls = None if self._tool is None else [self._call_of(index, text)]
         content = text if calls is None else ""
         return {
@@ -198,7 +193,6 @@ class CompletionAnswer(_OpenAiAnswer):
     whole_object = "text_completion"
 
     def stream_part(self, text: str | None) -> Mapping[str, Any]:
-        """A text."""
         return {"text": text or ""}
 
     def tokens(self, index: int, output: Output, first: int, stop: int) -> bytes:
@@ -208,7 +202,6 @@ class CompletionAnswer(_OpenAiAnswer):
         return self.event([_choice(index, {"text": echoed})], output) + events if echoed else events
 
     def whole_part(self, index: int, text: str) -> Mapping[str, Any]:
-        """A text."""
         return {"text": self._echoed(index) + text}
 
     def logprobs(self, output: Output, first: int, stop: int) -> Mapping[str, Any]:

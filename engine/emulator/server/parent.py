@@ -32,7 +32,6 @@ class Parent:
 
     @property
     def has_died(self) -> bool:
-        """Whether it was watched and is gone."""
         return self._pid is not None and not owner_lives(self._link, self._pid)
 
     async def death(self) -> None:

@@ -108,7 +108,6 @@ class WholeAnswer(_WaitingResponse):
         self._answer = answer
 
     async def respond(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Wait for the end, and answer."""
         while not all(output.ended for output in self._outputs):
             if self._inbox.disconnected:
                 return

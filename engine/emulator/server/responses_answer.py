@@ -59,7 +59,6 @@ class ResponsesAnswer:
         return opening + ends + self._event("response.output_item.done", output_index=0, item=item)
 
     def closing(self, outputs: Sequence[Output]) -> bytes:
-        """The whole response."""
         status = _status(outputs[0])
         return self._event(f"response.{status}", response=self._response(outputs))
 

@@ -83,7 +83,6 @@ class ScoreAnswer:
         self._body, self._model = body, model
 
     def whole(self, outputs: Sequence[Output]) -> bytes:
-        """The body of the answer."""
         body, tokens = self._body, sum(output.plan.prompt_tokens for output in outputs)
         logprobs = [
             [_logprob(output.plan.block_keys[-1], label) for label in labels]

@@ -44,7 +44,6 @@ class Reporter:
         return self._link.dropped + self._engine.dropped_records + self._skipped_records
 
     async def run(self) -> None:
-        """Report until cancelled."""
         while True:
             for _ in range(round(STATS_EVERY_S / RECORDS_EVERY_S)):
                 self.send_steps()
@@ -52,7 +51,6 @@ class Reporter:
             self.send_stats()
 
     def send_request(self, request: EmulatedRequest) -> None:
-        """Report a request that has ended."""
         self._link.send(request_record(self._engine, request))
 
     def send_steps(self) -> None:
@@ -63,7 +61,6 @@ class Reporter:
             self._link.send(record)
 
     def send_stats(self) -> None:
-        """Send a heartbeat."""
         self._catch_up()
         now, last = self._engine.counters(), self._last
         self._last = now

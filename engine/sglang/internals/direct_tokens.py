@@ -114,7 +114,6 @@ class DirectStreamer:
         return_logprob: bool,
         skip_req: StreamedRequest | None = None,
     ) -> None:
-        """Send the new tokens of these requests, each on its way."""
         if not self._sender.is_ready:
             self._streamer.stream_output(reqs, return_logprob, skip_req)
             return

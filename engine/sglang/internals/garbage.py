@@ -37,7 +37,6 @@ class ProcessGarbage:
         )
 
     def hold(self, process: str, *, is_idle: Callable[[], bool], keeps_thresholds: bool) -> None:
-        """Hold it from now on."""
         if self._holder is None:
             path = None if self._link is None else report_path(self._link, process)
             self._holder = GarbageHolder(process, is_idle=is_idle, path=path)

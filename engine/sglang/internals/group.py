@@ -28,12 +28,10 @@ class GroupInForce:
 
     @property
     def prefill(self) -> Stream:
-        """The prefill stream."""
         return self._streams.groups[self.index].prefill
 
     @property
     def decode(self) -> Stream:
-        """The decode stream."""
         return self._streams.groups[self.index].decode
 
     def use(self, index: int) -> None:

@@ -19,7 +19,6 @@ class SchedulerState:
 
     @property
     def layers(self) -> int:
-        """Decoder layers of the model."""
         return self._s.model_config.num_hidden_layers
 
     @property
@@ -84,7 +83,6 @@ class SchedulerState:
         return self.evictable_tokens + int(self._s.tree_cache.protected_size())
 
     def still_waiting(self, request_ids: Sequence[str]) -> Collection[str]:  # noqa: ARG002 - the interface
-        """All that wait."""
         return {request.rid for request in self._s.waiting_queue}
 
     def decode_contexts(self) -> Sequence[tuple[str, int]]:

@@ -38,7 +38,6 @@ class HoldingStreamer:
             self._holds = False
 
     def release(self) -> None:
-        """Send what was noted."""
         held, self._held = self._held, []
         for requests, args, kwargs in held:
             self._streamer.stream_output(requests, *args, **kwargs)

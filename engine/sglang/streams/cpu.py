@@ -27,7 +27,6 @@ class InlineStream:
         """Nothing is ever pending."""
 
     def record_event(self, event: Event = None) -> float:  # noqa: ARG002 - torch's signature
-        """The instant."""
         return time.perf_counter()
 
 
@@ -46,7 +45,6 @@ class CpuStreams:
         )
 
     def on(self, stream: Stream) -> AbstractContextManager[object]:  # noqa: ARG002 - the interface
-        """There is only the calling thread."""
         return contextlib.nullcontext()
 
     def hold(self, stream: Stream, seconds: float) -> bool:  # noqa: ARG002 - the interface
@@ -54,7 +52,6 @@ class CpuStreams:
         return False
 
     def mark(self, stream: Stream) -> float:  # noqa: ARG002 - the interface
-        """The instant."""
         return time.perf_counter()
 
     def is_done(self, event: Event) -> bool:  # noqa: ARG002 - the interface

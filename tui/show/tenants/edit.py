@@ -26,7 +26,6 @@ class Field:
 
     @property
     def allowed(self) -> str:
-        """The allowed values in words."""
         between = f"{formats.plain(self.least)} to {formats.plain(self.most)}"
         return f"{between}, or nothing for no target" if self.may_be_none else between
 

@@ -21,7 +21,6 @@ class Worker(Protocol):
 
     @property
     def model_runner(self) -> ModelRunner:
-        """The model on its device."""
         raise NotImplementedError
 
     def forward_batch_generation(self, batch: Batch, /) -> Any: ...
