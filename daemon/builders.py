@@ -266,7 +266,7 @@ def build(
 
 
 def _use_plan(supervisor: Supervisor, settings: Settings) -> None:
-    """For the next engine. Raises: SettingsError if it could not be started; the plan stays."""
+    """Take a plan for the next engine. Raises: SettingsError if it could not be started; the plan stays."""
     engine = choose_engine(settings.engine, settings.resolved_state_dir)
     supervisor.use_plan(engine_plan(settings, engine), policy=settings.engine.policy)
 
@@ -380,7 +380,7 @@ def build_gateway(
 
 
 def trusted_proxy(settings: Settings) -> TrustedProxy | None:
-    """Who may say who has logged in; None unless the settings name one."""
+    """The proxy that may say who has logged in; None unless the settings name one."""
     admin = settings.admin
     if not admin.proxy_header:
         return None

@@ -1,4 +1,4 @@
-"""Who may use which route: one table. A route that is not in it cannot be served."""
+"""The table of who may use which route. A route that is not in it cannot be served."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ PREFIX = "/api/v1"
 
 
 class Access(StrEnum):
-    """Whose token or key suffices. An admin token always does."""
+    """The callers whose token or key suffices. An admin token always does."""
 
     ADMIN = "admin"
     READ = "read"

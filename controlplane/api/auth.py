@@ -1,4 +1,4 @@
-"""Whose token or key a call on the admin address carries."""
+"""Finds whose token or key a call on the admin address carries."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ _CALLER = "pdmuxd.caller"
 
 
 def caller_of(scope: Mapping[str, Any]) -> Caller:
-    """Whose token the call carries; AdminAuth has checked it."""
+    """The caller whose token it is; AdminAuth has checked it."""
     caller: Caller = scope[_CALLER]
     return caller
 
@@ -72,7 +72,7 @@ class Authenticator:
         self._used = used
 
     def __call__(self, secret: str) -> Caller | None:
-        """Who that is; None for an unknown secret, and for a key whose tenant is disabled."""
+        """The caller; None for an unknown secret, and for a key whose tenant is disabled."""
         return self.of_digest(digest(secret))
 
     def of_digest(self, sha256: str) -> Caller | None:
@@ -108,10 +108,10 @@ class Authenticator:
 
 
 class Logins(Protocol):
-    """Who has logged in with a browser."""
+    """The browsers' users who have logged in."""
 
     def caller(self, scope: Scope) -> Caller | None:
-        """Whose login the call's cookie is; None without one, or if it has ended."""
+        """The caller whose login the call's cookie is; None without one, or if it has ended."""
         ...
 
     def refuse(self, scope: Scope) -> ASGIApp:

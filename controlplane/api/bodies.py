@@ -72,6 +72,6 @@ def _sentence(field: str, text: str) -> PydanticCustomError:
 
 
 def _shown(value: object) -> str:
-    """As JSON in ASCII: what the client sent, without what an answer could not hold."""
+    """Show a value as JSON in ASCII: what the client sent, without what an answer could not hold."""
     text = f"{value:.15g}" if isinstance(value, float) else json.dumps(value)
     return text if len(text) <= _SHOWN_CHARACTERS else text[:_SHOWN_CHARACTERS] + "…"

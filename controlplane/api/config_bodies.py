@@ -175,7 +175,7 @@ def add_schema(document: dict[str, Any]) -> None:
 
 
 def json_schema() -> dict[str, Any]:
-    """For editors, in the form of JSON Schema 2020-12."""
+    """The schema for editors, in the form of JSON Schema 2020-12."""
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         **ConfigIn.model_json_schema(),
@@ -192,7 +192,7 @@ def _tenant(record: TenantRecord) -> dict[str, Any]:
 
 
 def _fault(found: Mapping[str, Any]) -> Fault:
-    """In words, whatever of the library's errors it is."""
+    """Put an error into words, whatever of the library's errors it is."""
     context = found.get("ctx", {})
     path = [str(part) for part in found["loc"]]
     if path and path[-1] == "[key]":

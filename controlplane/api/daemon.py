@@ -51,7 +51,7 @@ class ReloadOut(BaseModel):
 
 
 class UpgradeOut(BaseModel):
-    """Who has taken over."""
+    """The daemon that has taken over."""
 
     before: str = Field(examples=["0.1.0"], description="The version of the daemon that answers here.")
     version: str = Field(examples=["0.2.0"], description="That of the daemon that has taken over.")
@@ -85,7 +85,7 @@ def daemon_routes(actions: DaemonActions, control_plane: ControlPlane) -> APIRou
 
 
 def _record(control_plane: ControlPlane, action: str, after: Mapping[str, object]) -> None:
-    """In the audit. It is done already, so a failure here is only logged."""
+    """Record it in the audit. It is done already, so a failure here is only logged."""
     try:
         control_plane.record_action(action, subject="daemon", after=dict(after))
     except StoreError as error:

@@ -30,7 +30,7 @@ from pdmuxd.engine.core.errors import NotFoundError
 
 
 class SmUseOut(BaseModel):
-    """Who had the SMs; null where there was nothing to average."""
+    """Use of the SMs; null where there was nothing to average."""
 
     split_ratio: float | None = Field(examples=[0.62], description="Of the time of steps, in splits.")
     fused_ratio: float | None = Field(examples=[0.2], description="The same in fused steps.")

@@ -94,7 +94,7 @@ async def listed(
     end: datetime | None = None,
     before: datetime | None = None,
 ) -> list[IncidentEvent]:
-    """Those that are open as they are now, then what is kept. Raises: StoreError."""
+    """Incidents that are open as they are now, then those that are kept. Raises: StoreError."""
     if any("\0" in text for text in (tenant, cause) if text is not None):
         return []  # which a server such as PostgreSQL would refuse to look for
     now: list[IncidentEvent] = []

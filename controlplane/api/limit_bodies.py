@@ -133,7 +133,7 @@ class LimitsOut(BaseModel):
 
 
 def limits_out(limits: Iterable[Limit]) -> dict[str, LimitOut]:
-    """By name."""
+    """The limits by name."""
     return {limit.name: LimitOut(value=limit.value, action=limit.action) for limit in limits}
 
 

@@ -19,14 +19,14 @@ class LimitUse(Protocol):
     """What counts the use of limits; called from worker threads."""
 
     def of_tenant(self, tenant: str) -> dict[str, int] | None:
-        """By limit, what all keys of the tenant have used; None if nothing counts."""
+        """What all keys of the tenant have used, by limit; None if nothing counts."""
 
     def of_key(self, key_id: str, tenant: str) -> dict[str, int] | None:
         """The same of one key of it."""
 
 
 class NothingCounts:
-    """Without a daemon."""
+    """Counts nothing, without a daemon."""
 
     def of_tenant(self, tenant: str) -> dict[str, int] | None:  # noqa: ARG002
         return None

@@ -66,7 +66,7 @@ class BindingOut(BaseModel):
 
 
 class UnderTargetsOut(BaseModel):
-    """At the load of the last minutes, under one set of targets."""
+    """What holds at the load of the last minutes, under one set of targets."""
 
     loads: list[LoadOutlookOut] = Field(description="The usual load (p50), and a busy one (p90) if known.")
     binding: list[BindingOut] = Field(description="The ten that bind longest.")

@@ -184,7 +184,7 @@ class PolicyStateOut(PolicyRevisionOut):
 
     @classmethod
     def with_status(cls, revision: SchedulingRevision, status: EngineStatus) -> Self:
-        """As the engine has it."""
+        """The answer with the policy as the engine has it."""
         confirmed = status.state != "down" and status.acked_version >= revision.settings_version
         waits_for: WaitsFor | None = None
         if status.policy_difference is not None:

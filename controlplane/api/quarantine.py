@@ -34,7 +34,7 @@ class HeldOut(BaseModel):
 
 
 class ReleaseIn(Body):
-    """Whose; of all tenants if none is named."""
+    """The tenant whose bodies are released; all tenants if none is named."""
 
     model_config = ConfigDict(json_schema_extra={"examples": [{"tenant": "chat"}]})
     allowed: ClassVar[Mapping[str, str]] = {"tenant": "a tenant's name, or null for all"}

@@ -1,4 +1,4 @@
-"""Whose token a call carries, and what it may do; a client asks here instead of trying."""
+"""Says whose token a call carries, and what it may do; a client asks here instead of trying."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who asks: the token or key behind a call, and the reason that came with it."""
+"""The caller: the token or key behind a call, and the reason that came with it."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ READER_TOKEN = Caller(kind="reader-token", name="reader-token", role="reader")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Acting:
-    """In whose name a change is made, and why."""
+    """The caller in whose name a change is made, and why."""
 
     caller: Caller
     why: str | None = None
@@ -47,7 +47,7 @@ _acting: ContextVar[Acting | None] = ContextVar("pdmuxd_acting", default=None)
 
 
 def now_acting() -> Acting:
-    """In whose name this task or thread acts; the daemon's, unless something else was set."""
+    """The caller in whose name this task or thread acts; the daemon, unless something else was set."""
     return _acting.get() or _BY_ITSELF
 
 

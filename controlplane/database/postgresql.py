@@ -67,7 +67,7 @@ def bound_waits(engine: Engine) -> None:
 
 
 def options(*, statements_end: bool = True) -> dict[str, Any]:
-    """For `create_engine`. A server that was restarted costs a new connection, and no error."""
+    """Options for `create_engine`. A server that was restarted costs a new connection, and no error."""
     settings = {
         # Instants are stored in UTC without a zone; CURRENT_TIMESTAMP in a revision must mean the same.
         "timezone": "UTC",

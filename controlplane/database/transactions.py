@@ -34,7 +34,7 @@ class Changing(Protocol):
 
     @property
     def caller(self) -> Caller:
-        """In whose name."""
+        """The caller in whose name it is made."""
 
     def audit(
         self,

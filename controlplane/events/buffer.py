@@ -80,7 +80,7 @@ class EventBuffer:
         self._wake()
 
     def after(self, number: int, limit: int) -> list[Event]:
-        """At most `limit` of the kept events beyond `number`, oldest first."""
+        """The kept events beyond `number`, at most `limit`, oldest first."""
         first = max(0, number - self.oldest + 1)
         count = min(limit, len(self._events) - first)
         # Most clients are near the newest end, from which a deque is indexed fastest.

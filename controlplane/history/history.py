@@ -184,7 +184,7 @@ class History:
         return await asyncio.to_thread(ask)
 
     def kept_since_s(self, step_s: int, now_s: float) -> float:
-        """From when on points of that length are kept."""
+        """The time from which points of that length are kept."""
         if step_s < MINUTE_S:
             return max(self.recorder.kept_since_s, now_s - SECONDS_KEPT)
         return now_s - self.retention.of(stored_step_s(step_s))

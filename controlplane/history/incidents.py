@@ -18,7 +18,7 @@ RESTART = "restart"
 
 
 def incident_rows(incidents: Iterable[IncidentEvent]) -> list[dict[str, object]]:
-    """As they are stored; made before the transaction, since two hundred take 10 ms."""
+    """Rows as they are stored; made before the transaction, since two hundred take 10 ms."""
     return [_row(each) for each in incidents]
 
 

@@ -32,7 +32,7 @@ class OtherNodes:
                 self._account((series, minute), tuple(row[column] for column in _COLUMNS))
 
     def known(self, found: Iterable[Judged]) -> None:
-        """These rows were counted at the start."""
+        """Note that these rows were counted at the start."""
         for each in found:
             self._accounted[each.series, each.at_s] = each.counts
 

@@ -211,7 +211,7 @@ _SERIES = select(
 
 
 def _series(rows: Iterable[Any]) -> dict[int, Series]:
-    """By id; there are thousands of them, of which objects of rows would cost more than the sums."""
+    """Series by id; there are thousands of them, of which objects of rows would cost more than the sums."""
     return {
         series_id: Series(tenant=tenant, since_ms=since_ms, model=model)
         for series_id, tenant, since_ms, model in rows

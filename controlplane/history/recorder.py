@@ -38,7 +38,7 @@ MarkKind = Literal["engine", "policy", "slo", "tenant", "profile"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Series:
-    """Whose counts they are. `since_ms` tells a tenant from one of the same name before it."""
+    """The tenant whose counts they are. `since_ms` tells a tenant from one of the same name before it."""
 
     tenant: str
     since_ms: int
@@ -382,7 +382,7 @@ class Recorder:
             weights[1] += row[Column.OUTPUT_TOKENS]
 
     def _close_requests(self) -> None:
-        """With their rows: a batch has both or neither."""
+        """Close requests with their rows: a batch has both or neither."""
         self._batch.requests += self._ended
         self._ended = []
 

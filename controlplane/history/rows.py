@@ -25,7 +25,8 @@ def _later_count() -> int:
 
 
 class HistorySeriesRow(Row, table=True):
-    """Whose counts they are. A deleted tenant keeps its rows; `tenant_since` tells it from the next."""
+    """The tenant whose counts they are. A deleted tenant keeps its rows; `tenant_since` tells it from the
+    next."""
 
     __tablename__ = "history_series"
     __table_args__ = (UniqueConstraint("tenant", "tenant_since", "model"),)

@@ -52,7 +52,7 @@ class Retention:
     """Rows of the ledger, the newest."""
 
     def of(self, step_s: int) -> int:
-        """In seconds."""
+        """Retention in seconds."""
         days = {MINUTE_S: self.minutes_days, HOUR_S: self.hours_days, DAY_S: self.days_days}[step_s]
         return days * DAY_S
 

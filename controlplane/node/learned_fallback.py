@@ -65,7 +65,7 @@ class FallbackLearning(Protocol):
     """Called in the event loop."""
 
     def state(self) -> FallbackState:
-        """Of the engine that serves."""
+        """State of the engine that serves."""
 
     async def begin(self) -> FallbackState:
         """Look for a better one, in the background.

@@ -196,7 +196,7 @@ def current_scheduling(session: Session) -> SchedulingRevision:
 
 
 def write_pairs(pairs: Sequence[tuple[int, int]]) -> str:
-    """As `engine.sglang.partitions` is written."""
+    """Pairs as `engine.sglang.partitions` is written."""
     return ";".join(f"{prefill},{decode}" for prefill, decode in pairs)
 
 
@@ -219,7 +219,7 @@ def _find(session: Session, version: int) -> SchedulingRevision:
 
 
 def as_told(revision: SchedulingRevision) -> dict[str, object]:
-    """As the audit keeps it."""
+    """The scheduling as the audit keeps it."""
     pairs, scheduling = revision.scheduling.partitions, revision.scheduling
     return {
         "version": revision.version,

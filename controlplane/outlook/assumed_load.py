@@ -44,7 +44,8 @@ class Assumed:
     source: Source
 
     def observed(self, tbt_s: float, policy: AnyPolicy, hello: Hello) -> Observation:
-        """As the policy would see it: decode has all SMs, and a prompt that is not pressed for time has come.
+        """The observation as the policy would see it: decode has all SMs, and a prompt that is not pressed
+        for time has come.
 
         The margin against switching back and forth plays no part then: it depends on the group in force.
         """

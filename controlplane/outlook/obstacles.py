@@ -63,7 +63,7 @@ def obstacles_of(
 
 
 def _meets_tbt(asked: Questions, slo: Slo, usual: Assumed, after: TenantForecast | None) -> bool:
-    """Beside a usual prefill, or so rarely not that the share promised is kept."""
+    """Whether TBT is met beside a usual prefill, or missed so rarely that the share promised is kept."""
     if asked.ask(slo.tbt_s, usual).is_feasible:
         return True
     share = None if after is None else after.tbt_attainment_ratio

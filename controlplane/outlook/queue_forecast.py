@@ -66,7 +66,7 @@ class TenantForecast:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Forecast:
-    """Of one set of targets."""
+    """Forecasts what one set of targets gives."""
 
     tenants: Mapping[str, TenantForecast]
     prefill_s: float
@@ -79,7 +79,7 @@ class Forecast:
 
     @property
     def prefill_busy_ratio(self) -> float:
-        """Of the time; 1 is all that there is."""
+        """The share of the time; 1 is all that there is."""
         return self.busy_ratio_of(self.prefill_s)
 
     def busy_ratio_of(self, prefill_s: float) -> float:
@@ -302,7 +302,7 @@ class _Gate:
             heapq.heappush(self._ends, (now_s + decode_s, one.tenant))
 
     def opened(self, now_s: float) -> list[int]:
-        """Those that are let in for the ones that have ended."""
+        """Let in those that replace the ones that have ended."""
         found: list[int] = []
         while self._ends and self._ends[0][0] <= now_s:
             _, tenant = heapq.heappop(self._ends)
@@ -401,7 +401,7 @@ class _Device:
         return beside_s if beside_s <= until_s else until_s + (1.0 - until_s / beside_s) * alone_s
 
     def tbt_attainment(self, busy_ratio: float, judged_by: Mapping[str, Slo]) -> dict[str, float]:
-        """Per tenant, the share of gaps within its target: those beside a prefill are at their bound."""
+        """The share of gaps within its target, by tenant: those beside a prefill are at their bound."""
         met: dict[str, float] = {}
         seen: Counter[str] = Counter()
         policy = self._questions.policy
@@ -428,7 +428,7 @@ class _Device:
         return {name: met[name] / count for name, count in seen.items()}
 
     def binding(self) -> dict[str, float]:
-        """Whose target was the strictest, for which share of the moments."""
+        """The tenants whose target was the strictest, and for which share of the moments."""
         found: Counter[str] = Counter()
         for moment in self._moments:
             known = [(self._targets[name].tbt_s, name) for name in moment.tenants if name in self._targets]
@@ -484,7 +484,7 @@ def _by_time(prompts: Sequence[int]) -> list[int]:
 
 
 def _rounded(value: int) -> int:
-    """To the nearest step of 1/PER_OCTAVE of an octave."""
+    """Round to the nearest step of 1/PER_OCTAVE of an octave."""
     return round(2.0 ** (round(PER_OCTAVE * math.log2(value)) / PER_OCTAVE)) if value > 0 else 0
 
 

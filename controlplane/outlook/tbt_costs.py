@@ -17,7 +17,7 @@ MOST_TENANTS = 5
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TbtCost:
-    """Of one tenant whose target was the strictest of those that decoded."""
+    """The cost of one tenant whose target was the strictest of those that decoded."""
 
     tenant: str
     tbt_s: float
@@ -100,7 +100,7 @@ def tbt_costs(
 
 
 def _floored(targets: Mapping[str, Slo], names: Container[str], floor_s: float) -> dict[str, Slo]:
-    """These targets, those of `names` no stricter than `floor_s`."""
+    """Targets, those of `names` no stricter than `floor_s`."""
     return {name: _planned(slo, floor_s) if name in names else slo for name, slo in targets.items()}
 
 

@@ -153,7 +153,7 @@ class Questions:
 
 
 def questions(telemetry: Telemetry, predictors: Predictors, *, policy: str | None = None) -> Questions:
-    """To the policy in force, or to another. Raises: EngineError if no engine has introduced itself yet."""
+    """Ask the policy in force, or another. Raises: EngineError if no engine has introduced itself yet."""
     hello, predicting = telemetry.status().hello, predictors()
     if hello is None or predicting is None:
         raise EngineError("no engine has introduced itself yet, so there is nothing to predict with")
@@ -227,6 +227,6 @@ def _lowest(is_feasible: Callable[[float], bool]) -> float | None:
 
 
 def _in_use(guard: ContentionGuard, telemetry: Telemetry) -> ContentionGuard:
-    """With the cells as the engine's decisions have shown them."""
+    """The predictors with the cells as the engine's decisions have shown them."""
     seen = {cell: view.ratio for cell, view in telemetry.guard.snapshot() if 1.0 <= view.ratio <= MAX_RATIO}
     return replace(guard, cells={**guard.cells, **seen}) if seen else guard

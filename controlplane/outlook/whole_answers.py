@@ -43,7 +43,7 @@ def lowest_e2e_s(
 
 
 def _answered(requests: Sequence[EndedRequest], tenant: str) -> list[tuple[EndedRequest, float]]:
-    """With their times to first token."""
+    """Answers with their times to first token."""
     return [
         (one, one.ttft_s)
         for one in requests

@@ -59,7 +59,7 @@ class ProfileRepository:
         return row
 
     def whole(self, profile_id: int) -> MeasuredProfile:
-        """With its samples. Raises: NotFoundError."""
+        """A profile with its samples. Raises: NotFoundError."""
         row = self.row(profile_id)
         samples = samples_from_json(row.samples, row.document)
         return msgspec.structs.replace(_document(row.document), samples=samples)
@@ -73,7 +73,7 @@ class ProfileRepository:
     # Activation
 
     def active_id(self) -> int | None:
-        """Of the profile in force; None while it is the engine's own."""
+        """The id of the profile in force; None while it is the engine's own."""
         row = self._newest(1)
         return row[0].profile_id if row else None
 

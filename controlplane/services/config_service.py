@@ -134,7 +134,7 @@ def _read(session: Session) -> Config:
 
 
 def _told(change: TenantChange, is_before: bool) -> dict[str, object] | None:
-    """For the audit: all of a tenant that is created or deleted, of another what differs."""
+    """What the audit is told: all of a tenant that is created or deleted, of another what differs."""
     record = change.before if is_before else change.after
     if record is None:
         return None

@@ -168,7 +168,7 @@ class Limits:
 
 
 def as_mapping(limits: Iterable[Limit]) -> dict[str, dict[str, object]]:
-    """As the audit keeps them."""
+    """Limits as the audit keeps them."""
     return {limit.name: {"value": limit.value, "action": limit.action} for limit in limits}
 
 
@@ -178,7 +178,7 @@ def _ids(session: Session, names: set[str]) -> dict[str, int]:
 
 
 def _add(session: Session, tenant_id: int, use: UseOf, tokens: Tokens) -> None:
-    """In one statement: another node may make the day's row at the same moment."""
+    """Add in one statement: another node may make the day's row at the same moment."""
     table = TokenUseRow.__table__  # type: ignore[attr-defined]
     added = {name: getattr(tokens, name) for name in Tokens.__slots__}
     row = {"tenant_id": tenant_id, "key_id": use.key_id, "day": use.day, **added}

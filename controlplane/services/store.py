@@ -63,7 +63,7 @@ class Change:
 
     @property
     def caller(self) -> Caller:
-        """In whose name."""
+        """The caller in whose name it is made."""
         return now_acting().caller
 
     @property

@@ -92,7 +92,7 @@ class Alarms:
                 yield changed
 
     def active(self) -> tuple[AlarmEvent, ...]:
-        """Those that are raised, oldest first."""
+        """Alarms that are raised, oldest first."""
         raised = (watched.raised for watched in tuple(self._watched.values()))
         return tuple(sorted((each for each in raised if each is not None), key=lambda each: each.since))
 

@@ -59,7 +59,7 @@ class ViolationCounts:
 
     @property
     def without_limited(self) -> ViolationCounts:
-        """As if requests over their tenant's own limits had not been sent."""
+        """The windows as if requests over their tenant's own limits had not been sent."""
         if not self.limited:
             return self
         return replace(
@@ -211,7 +211,7 @@ class Attainment:
         )
 
     def violations(self, now_s: float, window_s: float, waiting: OpenCounts = NOTHING_OPEN) -> TargetCounts:
-        """Over one of WINDOWS_S, the TTFT of requests that are open included."""
+        """Violations over one of WINDOWS_S, the TTFT of requests that are open included."""
         counts = self._window(window_s).sums(now_s, window_s)
         judged = counts[_TTFT] + waiting.judged
         return TargetCounts(

@@ -93,7 +93,7 @@ class Decisions:
         return tuple(self._seen)
 
     def between(self, start_s: float, end_s: float, *, limit: int) -> Iterator[SeenDecision]:
-        """Those carried out within a time, newest first; at most the newest `limit` are looked at."""
+        """Decisions carried out within a time, newest first; at most the newest `limit` are looked at."""
         looked_at = 0
         for seen in reversed(self._seen):
             if seen.at_s < start_s or looked_at >= limit:

@@ -1,4 +1,4 @@
-"""By how much gaps between tokens are longer at the clients than in the engine.
+"""Measures by how much gaps between tokens are longer at the clients than in the engine.
 
 A gap is made by a step; what comes between (processes, their queues, the event loop, the write) makes some
 gaps longer and others shorter. So the p99 of all gaps that were written is longer than the p99 of those that
@@ -17,7 +17,7 @@ MIN_GAPS = 2_000
 
 
 class DeliveryLateness:
-    """Of the streamed answers of the last minute. `now_s` must not go back."""
+    """Keeps the lateness of the streamed answers of the last minute. `now_s` must not go back."""
 
     def __init__(self) -> None:
         self._made = SlidingHistogram()

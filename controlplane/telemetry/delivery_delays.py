@@ -24,7 +24,7 @@ RANKS = tuple((rank + 0.5) / 100 for rank in range(100))
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Delay:
-    """Of one tenant; empty where nothing was delivered."""
+    """The delay of one tenant; empty where nothing was delivered."""
 
     ttft_s: tuple[float, ...] = ()
     """Of first tokens, sorted."""
@@ -60,7 +60,7 @@ class Got:
     gaps: Counts
 
     def gap_share(self, tbt_s: float) -> float | None:
-        """Of gaps within a target; None without a gap."""
+        """The share of gaps within a target; None without a gap."""
         total = sum(count for _, count in self.gaps)
         met = sum(count for bucket, count in self.gaps if middle_s(bucket) <= tbt_s)
         return met / total if total else None
@@ -84,7 +84,7 @@ class _Seen:
 
 
 class DeliveryDelays:
-    """Of the last minutes. Written in one thread; `of` may be called in any."""
+    """Keeps the delays of the last minutes. Written in one thread; `of` may be called in any."""
 
     def __init__(self) -> None:
         self._seen: deque[_Seen] = deque(maxlen=KEPT_REQUESTS)
@@ -107,7 +107,7 @@ class DeliveryDelays:
             )
 
     def all(self, now_s: float) -> dict[str, Delay]:
-        """By tenant; under the empty name those of all together."""
+        """Delays by tenant; under the empty name those of all together."""
         by_tenant: dict[str, list[_Seen]] = {}
         for one in tuple(self._seen):
             if one.at_s >= now_s - WINDOW_S:
@@ -117,8 +117,8 @@ class DeliveryDelays:
         return known | ({"": _delay(everyone)} if len(everyone) >= LEAST_REQUESTS else {})
 
     def got(self, now_s: float, regime: Regime) -> dict[str, Got]:
-        """By tenant with enough requests: in the last minutes, as far as `regime` held for most of a
-        request's life."""
+        """What each tenant with enough requests got: in the last minutes, as far as `regime` held for most of
+        a request's life."""
         by_tenant: dict[str, list[_Seen]] = {}
         for one in tuple(self._seen):
             if one.at_s >= now_s - WINDOW_S and regime.has(one.at_s - one.life_s / 2):

@@ -16,7 +16,7 @@ ChangedTenant = tuple[str, TenantRecord | None, TenantRecord | None]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DirectoryChange:
-    """From one directory to the next."""
+    """A change from one directory to the next."""
 
     before: DirectorySnapshot
     tenants: tuple[ChangedTenant, ...]

@@ -185,7 +185,7 @@ class Effects:
             self._close()
 
     def to_replay(self) -> list[Effect]:
-        """Those that are measured and whose replay is old; which are then to be given to `replayed`."""
+        """Effects that are measured and whose replay is old; which are then to be given to `replayed`."""
         if not self._open or (now_s := self._clock()) - max(self._open[0].at_s + LEAST_S, self._next_s) < 0.0:
             return []
         self._next_s = now_s + REPLAY_EVERY_S

@@ -60,7 +60,7 @@ class ForecastRecord:
         self._checked: dict[str, deque[Checked]] = {"ttft": deque(maxlen=KEPT), "tbt": deque(maxlen=KEPT)}
 
     def note(self, predicted: Shares, now_s: float) -> None:
-        """These shares were predicted for the next five minutes."""
+        """Note the shares that were predicted for the next five minutes."""
         if predicted:
             self._open.append((now_s, predicted))
 
@@ -103,7 +103,7 @@ class ForecastRecord:
 
 
 def least_requests(promised_ratio: float) -> int:
-    """Of which all must have been in time to say that the promise is kept."""
+    """Requests of which all must have been in time to say that the promise is kept."""
     return math.ceil(2 * _Z * _Z * promised_ratio / (1.0 - promised_ratio))
 
 

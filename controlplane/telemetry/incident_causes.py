@@ -110,7 +110,7 @@ def _queued(tenant: str, ratio: float | None, ahead: Ahead | None, in_flight_ahe
 
 
 def limited_to(explained: Explained, concurrency: int) -> Explained:
-    """With a command that limits to so many."""
+    """Add a command that limits to so many."""
     command = _limit(explained.behind or "", concurrency)
     return replace(explained, command=command, concurrency=concurrency)
 

@@ -230,7 +230,7 @@ class Incidents:
     def open(
         self, now_s: float, *, most: int | None = None, tenant: str | None = None, cause: str | None = None
     ) -> list[IncidentEvent]:
-        """Those that are open, the worst first."""
+        """Incidents that are open, the worst first."""
         return list(self.each_open(now_s, most=most, tenant=tenant, cause=cause))
 
     def each_open(
@@ -253,7 +253,7 @@ class Incidents:
         return self._over.get(incident_id)
 
     def causes(self) -> dict[str, str]:
-        """By tenant, the likely cause of each that is open. May be asked in any thread."""
+        """The likely cause of each that is open, by tenant. May be asked in any thread."""
         found = {name: self._incident(name) for name in tuple(self._open)}
         return {name: _cause(incident) for name, incident in found.items() if incident is not None}
 
@@ -262,7 +262,7 @@ class Incidents:
         return list(reversed(self._over.values()))
 
     def told(self, now_s: float) -> tuple[tuple[IncidentEvent, ...], int]:
-        """For the event `tenants`, and how many of these are left out."""
+        """Incidents for the event `tenants`, and how many of these are left out."""
         lately = [one for one in self.over() if now_s - one.last_missed_at.timestamp() <= REOPEN_S]
         worst = self._worst_first()
         open_ = [self._event(name, incident, now_s) for name, incident in worst[:TOLD]]
@@ -455,7 +455,7 @@ def _count(incident: _Open, miss: Miss) -> None:
 
 
 def _shares(found: _Tenant, still: OpenCounts, now_s: float) -> dict[Target, tuple[int, int]]:
-    """By target, what the last half minute judged and missed, the late that wait included."""
+    """What the last half minute judged and missed, by target, the late that wait included."""
     sums = found.lately.sums(now_s)
     lately = {target: (sums[2 * at], sums[2 * at + 1]) for at, target in enumerate(TARGETS)}
     judged, missed = lately["ttft"]

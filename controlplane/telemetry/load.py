@@ -58,7 +58,7 @@ class EngineCounters:
         return round((last.reused_tokens - first.reused_tokens) / prompts, 4) if prompts > 0 else None
 
     def load(self, status: EngineStatus, latest: SeenDecision | None, now_s: float) -> EngineLoad:
-        """As it is shown; all null while no engine serves."""
+        """The load as it is shown; all null while no engine serves."""
         stats = status.stats
         if stats is None or status.state not in ("serving", "draining"):
             return EngineLoad()

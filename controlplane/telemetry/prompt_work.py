@@ -1,4 +1,4 @@
-"""Whose prompts kept the queue: prompt tokens by tenant, in the last minute and in the five before it.
+"""Finds whose prompts kept the queue: prompt tokens by tenant, in the last minute and in the five before it.
 
 What waits counts as its tenant's prompts usually are. A queue stands behind the tenant whose work grew most,
 if that has a good part of all work; else it stands behind nobody.
@@ -66,7 +66,7 @@ class PromptWork:
             self._answered = None
 
     def ahead(self, waiting: Mapping[str, OpenCounts], now_s: float) -> Ahead | None:
-        """Who fills the queue; None if nobody's prompts are a good part of it, or none are known.
+        """The tenant that fills the queue; None if nobody's prompts are a good part of it, or none are known.
 
         Whoever has looked less than a second ago is told the same.
         """

@@ -98,9 +98,9 @@ class RecentLoad:
         )
 
     def samples(self, now_s: float) -> tuple[LoadSample, ...]:
-        """Those of the last WINDOW_S, oldest first."""
+        """Samples of the last WINDOW_S, oldest first."""
         return tuple(one for one in tuple(self._samples) if one.at_s >= now_s - WINDOW_S)
 
     def requests(self, now_s: float) -> tuple[EndedRequest, ...]:
-        """Those that arrived within the last WINDOW_S, in the order of their ends."""
+        """Requests that arrived within the last WINDOW_S, in the order of their ends."""
         return tuple(one for one in tuple(self._requests) if one.arrived_s >= now_s - WINDOW_S)

@@ -1,4 +1,5 @@
-"""In which times of the last minutes the same targets held: what was measured under others says little."""
+"""Knows in which times of the last minutes the same targets held: what was measured under others says
+little."""
 
 from __future__ import annotations
 

@@ -141,7 +141,7 @@ class RequestHistory:
         return sorted(both, key=lambda one: one.ended_s or 0.0)
 
     def in_flight(self) -> tuple[RequestLifecycle, ...]:
-        """Those that are not answered yet, oldest first."""
+        """Requests that are not answered yet, oldest first."""
         return tuple(lifecycle for lifecycle in tuple(self._open.values()) if lifecycle.record is None)
 
     def find(self, request_id: str) -> RequestLifecycle | None:
@@ -152,7 +152,7 @@ class RequestHistory:
         return request_id in self._open or request_id in self._ended
 
     def _explained(self, lifecycle: RequestLifecycle) -> RequestLifecycle:
-        """With what an engine that stood still explains."""
+        """Add what an engine that stood still explains."""
         arrived_s, ended_s, record = lifecycle.arrived_s, lifecycle.ended_s, lifecycle.record
         if not lifecycle.violations or arrived_s is None or ended_s is None:
             return lifecycle

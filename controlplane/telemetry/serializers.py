@@ -23,7 +23,7 @@ from pdmuxd.controlplane.tenants.records import TenantRecord
 
 
 def rounded(value: float | None) -> float | None:
-    """For people: six digits after the point."""
+    """Round for people: six digits after the point."""
     return None if value is None else round(value, 6)
 
 

@@ -106,7 +106,7 @@ class Settling:
         return 0 if found is None else found.answers
 
     def overdue(self, now_s: float) -> Iterator[JudgedRequest]:
-        """Those for which no record came."""
+        """Requests for which no record came."""
         for request_id, answered in list(self._answered.items()):
             if now_s - answered.at_s < RECORD_WITHIN_S:
                 return  # they stand in the order in which they were answered
@@ -124,7 +124,7 @@ class Settling:
 def _without_record(
     request_id: str, tenant: TenantRecord, slo: Slo, *, ttft_target_s: float
 ) -> RequestRecord:
-    """Of a request that no engine reports: nothing was made, as far as is known."""
+    """The end of a request that no engine reports: nothing was made, as far as is known."""
     return RequestRecord(
         request_id=request_id,
         tenant=tenant.name,

@@ -29,5 +29,5 @@ class Silences:
         self._kept.append((heard_s, now_s))
 
     def seconds(self, start_s: float, end_s: float) -> float:
-        """For how long it was silent in that time."""
+        """Seconds for which it was silent in that time."""
         return sum(max(0.0, min(end_s, end) - max(start_s, begin)) for begin, end in tuple(self._kept))

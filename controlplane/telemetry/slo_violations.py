@@ -236,7 +236,7 @@ def _ttft(record: RequestRecord, ttft_s: float, prefilling: Sequence[SeenDecisio
 
 
 def _e2e(record: RequestRecord, e2e_s: float, target_s: float) -> SloViolation:
-    """By what took most of its time: the queue, its prefill, or its tokens."""
+    """Name what took most of its time: the queue, its prefill, or its tokens."""
     queue_s, ttft_s = record.queue_s or 0.0, record.ttft_s or 0.0
     parts = {
         Cause.QUEUED: queue_s,

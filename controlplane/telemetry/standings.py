@@ -28,7 +28,7 @@ PASSED_AT_ONCE = 1000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SmUse:
-    """Who had the SMs over some time; None where there was nothing to average."""
+    """Use of the SMs over some time; None where there was nothing to average."""
 
     split_ratio: float | None
     """Of the time of steps, in splits; `fused_ratio` in fused steps."""
@@ -83,7 +83,7 @@ class Tally:
             self.tbt[2] += judged.gaps_missed
 
     def standing(self, waiting: OpenCounts) -> Standing:
-        """Them, and what is open now."""
+        """The standing with what is open now."""
         judged, missed = self.ttft[0] + waiting.judged, self.ttft[1] + waiting.missed
         return Standing(
             ttft=ViolationCounts(requests=judged, judged=judged, missed=missed),
@@ -114,7 +114,7 @@ def of_busy(span_s: float, *, prefill_ratio: float, decode_ratio: float) -> Coun
 
 
 def sm_use(sums: Sequence[int]) -> SmUse:
-    """Of sums by column."""
+    """The use from sums by column."""
 
     def share(column: int, of: int) -> float | None:
         return round(sums[column] / sums[of], 6) if sums[of] else None

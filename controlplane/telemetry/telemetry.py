@@ -431,7 +431,7 @@ class Telemetry:
         )
 
     def open_counts(self, now_s: float) -> Mapping[str, OpenCounts]:
-        """By tenant, what is open, what of it waits, and what is late now."""
+        """What is open, what of it waits, and what is late now, by tenant."""
         return self.open.counts(self.directory.tenants, now_s)
 
     def open_lately(self, now_s: float) -> Mapping[str, OpenCounts]:

@@ -12,7 +12,7 @@ AT_ONCE_S = 0.0005
 
 
 async def keep_turning(telemetry: Telemetry) -> None:
-    """Until cancelled. The last step before a pause adds to AT_ONCE_S."""
+    """Turn until cancelled. The last step before a pause adds to AT_ONCE_S."""
     while True:
         begun_s = time.perf_counter()
         for _ in telemetry.turn():

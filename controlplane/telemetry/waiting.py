@@ -40,12 +40,12 @@ class OpenCounts:
 
     @property
     def judged(self) -> int:
-        """Whose TTFT verdict is known, though the request has not ended."""
+        """Requests whose TTFT verdict is known, though they have not ended."""
         return self.late + self.begun
 
     @property
     def missed(self) -> int:
-        """Of what is judged."""
+        """Misses of what is judged."""
         return self.late + self.begun_late
 
 
@@ -105,8 +105,8 @@ class OpenRequests:
     def read(
         self, request_id: str, *, is_streamed: bool, body_bytes: int, read_s: float, answers: int = 1
     ) -> None:
-        """Its body is there and took `read_s` to arrive, for which nobody here can be blamed; less than 0 if
-        it lay there before the gateway looked."""
+        """Note that its body is there and took `read_s` to arrive, for which nobody here can be blamed; less
+        than 0 if it lay there before the gateway looked."""
         request = self._open.get(request_id)
         if request is not None:
             request.is_streamed, request.body_bytes, request.answers = is_streamed, body_bytes, answers
@@ -118,7 +118,7 @@ class OpenRequests:
             request.is_sent = True
 
     def first_byte(self, request_id: str, now_s: float) -> None:
-        """Its answer began to arrive."""
+        """Note that its answer began to arrive."""
         request = self._open.get(request_id)
         if request is not None and request.first_s is None:
             request.first_s = now_s
@@ -127,7 +127,7 @@ class OpenRequests:
         return self._open.get(request_id)
 
     def end(self, request_id: str) -> OpenRequest | None:
-        """It is answered, or has ended in the engine; None if it was before."""
+        """Note that it is answered, or has ended in the engine; None if it was before."""
         return self._open.pop(request_id, None)
 
     def report(self, queues: TenantQueues | None, now_s: float) -> None:
@@ -144,20 +144,20 @@ class OpenRequests:
 
     @staticmethod
     def slo_of(request: OpenRequest, tenant: TenantRecord) -> Slo:
-        """Its objectives: the tenant's, but for targets of its own."""
+        """The objectives of a request: its tenant's, but for targets of its own."""
         return tenant.slo if request.targets is None else request.targets.applied_to(tenant.slo)
 
     def own_tbt_targets_s(self) -> list[float]:
-        """Of the open requests that have one of their own."""
+        """TBT targets of the open requests that have one of their own."""
         targets = (one.targets for one in tuple(self._open.values()) if one.targets is not None)
         return [each.tbt_s for each in targets if each.tbt_s is not None]
 
     def without_a_token(self) -> list[OpenRequest]:
-        """Those that are streamed and have had nothing yet; of others only the engine knows."""
+        """Requests that are streamed and have had nothing yet; of others only the engine knows."""
         return [one for one in tuple(self._open.values()) if one.first_s is None and one.is_streamed]
 
     def counts(self, tenants: Mapping[str, TenantRecord], now_s: float) -> dict[str, OpenCounts]:
-        """By tenant, of those in `tenants` that have anything open."""
+        """Counts by tenant, of those in `tenants` that have anything open."""
         found: dict[str, OpenCounts] = {}
         for _ in self.counting(tenants, now_s, found):
             pass
@@ -217,7 +217,7 @@ class OpenRequests:
 
 
 def summed(counts: Iterable[OpenCounts]) -> OpenCounts:
-    """Of all tenants together."""
+    """The sum of all tenants."""
     waiting = late = begun = begun_late = 0
     oldest_s = 0.0
     for each in counts:

@@ -223,7 +223,7 @@ def check_scopes(scopes: Iterable[str]) -> frozenset[Scope]:
 
 
 def joined(scopes: Iterable[Scope]) -> str:
-    """As the row keeps them."""
+    """Scopes as the row keeps them."""
     chosen = frozenset(scopes)
     return ",".join(scope for scope in SCOPES if scope in chosen)
 

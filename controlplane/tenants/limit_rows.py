@@ -64,7 +64,7 @@ def copy_key_limits(session: Session, key_id: str, to_key_id: str) -> None:
 
 
 def _grouped(rows: Iterable[tuple[_KeyT, TenantLimitRow | KeyLimitRow]]) -> dict[_KeyT, tuple[Limit, ...]]:
-    """In the order of NAMES, so that the same limits are equal."""
+    """Group limits in the order of NAMES, so that the same limits are equal."""
     found: dict[_KeyT, list[Limit]] = {}
     for key, row in rows:
         limit = Limit(name=cast(LimitName, row.name), value=row.value, action=cast(LimitAction, row.action))

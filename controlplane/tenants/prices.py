@@ -194,7 +194,7 @@ def amount(field: str, text: str) -> Decimal:
 
 
 def as_text(price: Decimal) -> str:
-    """As it is written, without zeros at its end."""
+    """The price as it is written, without zeros at its end."""
     text = f"{price:f}"
     return text.rstrip("0").rstrip(".") if "." in text else text
 

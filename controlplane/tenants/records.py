@@ -95,7 +95,7 @@ class AdminTokenRecord:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Identity:
-    """Whose key a call carries."""
+    """The tenant whose key a call carries."""
 
     tenant: TenantRecord
     key: KeyRecord

@@ -146,7 +146,7 @@ class TenantRepository:
         return self._page(page, is_whole=limit is None and wanted == ANY_TENANT)
 
     def named(self, names: Iterable[str]) -> dict[str, Tenant]:
-        """Those of these names that exist, by name."""
+        """Tenants of these names that exist, by name."""
         found: dict[str, Tenant] = {}
         for some in in_batches(tuple(names)):
             page = self._page(select(TenantRow.id).where(col(TenantRow.name).in_(some)), is_whole=False)

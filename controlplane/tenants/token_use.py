@@ -60,7 +60,7 @@ class Tokens:
         )
 
     def beyond(self, other: Tokens) -> Tokens:
-        """By how much this is more, of each kind of token."""
+        """Subtract: by how much this is more, of each kind of token."""
         return Tokens(
             input_tokens=max(0, self.input_tokens - other.input_tokens),
             cached_tokens=max(0, self.cached_tokens - other.cached_tokens),
@@ -78,7 +78,8 @@ class Tokens:
 
 @dataclass(frozen=True, slots=True)
 class UseOf:
-    """Whose use, and when; a `key_id` of WHOLE_TENANT stands for all keys together."""
+    """The tenant or key whose use it is, and when; a `key_id` of WHOLE_TENANT stands for all keys
+    together."""
 
     tenant: str
     key_id: str

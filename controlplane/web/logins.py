@@ -38,7 +38,7 @@ class BrowserLogins:
         self._proxy = proxy
 
     def caller(self, scope: Scope) -> Caller | None:
-        """Whose login the call's cookie is; a token that was revoked since has ended it.
+        """The caller whose login the call's cookie is; a token that was revoked since has ended it.
 
         A trusted proxy has logged in who it names.
         """

@@ -105,7 +105,7 @@ def overview_routes(
 
 
 class Pictures:
-    """Those of the present are drawn once a step for all pages that show them."""
+    """Pictures of a node; those of the present are drawn once a step for all pages that show them."""
 
     def __init__(self, history: History) -> None:
         self._history = history
@@ -159,7 +159,7 @@ def _tables(
 
 
 async def past_tenants(history: History, shown: Shown) -> Sequence[PastTenant]:
-    """Who asked for anything in a stretch of time that is over, worst first. Raises: StoreError."""
+    """Tenants that asked for anything in a stretch of time that is over, worst first. Raises: StoreError."""
     start_s = shown.period.start_s
     # Of what is so old that its minutes are dropped, whole hours are known.
     edge_s = MINUTE_S if start_s >= history.kept_since_s(MINUTE_S, shown.now_s) else HOUR_S

@@ -193,7 +193,7 @@ def _drift(drift: DriftOut) -> Table:
 
 
 def heat_map(cells: Sequence[GuardCellOut]) -> Mapping[int, Mapping[int, MapCell]]:
-    """By decode SMs, and then by the step of the prompt's new tokens."""
+    """The map by decode SMs, and then by the step of the prompt's new tokens."""
     found: dict[int, dict[int, MapCell]] = {}
     for cell in sorted(cells, key=lambda one: (one.decode_sms, one.prefill_new, one.ratio)):
         row = found.setdefault(cell.decode_sms, {})

@@ -125,5 +125,5 @@ def learned(changes: Sequence[tuple[int, RecordedChange]]) -> Table:
 
 
 def cells_of(one: RecordedChange) -> tuple[object, ...]:
-    """Of the columns `CHANGED`."""
+    """Cells of the columns `CHANGED`."""
     return one.kind, one.subject, one.before, one.after, one.at_bound, one.evidence

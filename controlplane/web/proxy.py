@@ -24,7 +24,7 @@ NAME_MAX = 100
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrustedProxy:
-    """Who is trusted to say who calls, and how it says so."""
+    """The proxy that is trusted to say who calls, and how it says so."""
 
     sent: Callable[[Scope], bool]
     """Whether a call comes over a connection from the proxy."""
@@ -34,14 +34,14 @@ class TrustedProxy:
 
 
 class ProxyLogins:
-    """Its forms carry a token that is made of the name and of a secret of this process."""
+    """Logins by a proxy; forms carry a token that is made of the name and of a secret of this process."""
 
     def __init__(self, proxy: TrustedProxy | None) -> None:
         self._proxy = proxy
         self._secret = secrets.token_bytes(32)
 
     def find(self, scope: Scope) -> tuple[Caller, Session] | None:
-        """Whom the proxy names; None if it is not the proxy, or it names nobody, or two."""
+        """The user that the proxy names; None if it is not the proxy, or it names nobody, or two."""
         if self._proxy is None or not self._proxy.sent(scope):
             return None
         named = Headers(scope=scope).getlist(self._proxy.header)

@@ -36,7 +36,7 @@ def asset(name: str) -> bytes:
 
 @cache
 def asset_url(name: str) -> str:
-    """Its address, which changes with its content."""
+    """The address of an asset, which changes with its content."""
     return f"/ui/assets/{name}?v={hashlib.sha256(asset(name)).hexdigest()[:12]}"
 
 

@@ -66,7 +66,7 @@ class Reports:
         self.folder = folder
 
     def newest_first(self) -> list[Report]:
-        """At most MOST; what is no plain file of an allowed name and size is left out."""
+        """Reports, at most MOST; what is no plain file of an allowed name and size is left out."""
         try:
             names = [] if self.folder is None else [file.name for file in self.folder.iterdir()]
         except OSError:

@@ -1,4 +1,4 @@
-"""Who has logged in with a browser: random ids of cookies, each with the digest of the token behind it.
+"""Keeps who has logged in with a browser: random ids of cookies, each with the digest of the token behind it.
 
 In memory only. A login ends by itself, with a logout, with its token, and with the daemon.
 """

@@ -110,7 +110,7 @@ def _number(show: Show, name: str, title: str) -> Column:
 
 
 def _seconds(value_ms: float | None) -> str:
-    """For times that add up to hours."""
+    """Format seconds that may add up to hours."""
     return formats.rate(None if value_ms is None else value_ms / 1000)
 
 

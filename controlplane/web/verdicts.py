@@ -1,4 +1,4 @@
-"""Who misses what, since when, how many wait, and the likely cause: the first thing that is read.
+"""Says who misses what, since when, how many wait, and the likely cause: the first thing that is read.
 
 What is judged is the daemon's own verdict, as REST and metrics tell it. Here it is put into words.
 """

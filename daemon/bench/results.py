@@ -47,7 +47,7 @@ class Run:
 
     @property
     def build(self) -> str | None:
-        """Of the engine, where it is ours: another build's result is of another engine."""
+        """The engine's build, where it is ours: another build's result is of another engine."""
         return build() if self.arm.policy is not None else None
 
     @classmethod

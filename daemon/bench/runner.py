@@ -151,7 +151,7 @@ class Runner:
         return sum(run_s(run, self._options) for run in runs)
 
     def _start_s(self, run: Run) -> float:
-        """As the last start of this model took, if there was one."""
+        """Seconds that the last start of this model took, if there was one."""
         if run.arm.server == "emulator":
             return EMULATOR_START_S
         if run.model in self._took_s:

@@ -81,7 +81,7 @@ def print_changes(answer: Mapping[str, Any]) -> None:
 
 
 def _bytes(name: str) -> bytes:
-    """At most a byte more than may be read, so that what is too long costs nothing."""
+    """Read at most a byte more than may be read, so that what is too long costs nothing."""
     if name == STANDARD_INPUT:
         return sys.stdin.buffer.read(MOST_BYTES + 1)
     try:

@@ -32,7 +32,7 @@ def export(ctx: typer.Context, as_json: AsJson = False) -> None:
 
 
 def _short(value: Any) -> Any:  # noqa: ANN401 - JSON
-    """Without what is null or empty, which is what it is when it is left out; whole numbers as such."""
+    """Leave out what is null or empty, which is what it is when it is left out; whole numbers as such."""
     if isinstance(value, dict):
         return {name: _short(one) for name, one in value.items() if one is not None and one != {}}
     if isinstance(value, list):

@@ -42,7 +42,7 @@ def local_admin(database_url: str) -> Iterator[tuple[httpx.BaseTransport, str]]:
 
 
 def _user() -> str:
-    """Who runs the command, for the audit."""
+    """The user who runs the command, for the audit."""
     try:
         return getpass.getuser()[:100]
     except (KeyError, OSError):  # a user id without a name, as in containers

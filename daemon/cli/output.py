@@ -80,7 +80,7 @@ def instant(text: str | None) -> str:
 
 
 def milliseconds(value: float) -> str:
-    """Without a needless fraction."""
+    """Milliseconds without a needless fraction."""
     return f"{value:.15g} ms"
 
 

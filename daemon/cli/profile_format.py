@@ -13,7 +13,7 @@ ProfileId = Annotated[int, typer.Argument(metavar="ID", help="From `pdmuxd profi
 
 
 def print_profile(profile: Mapping[str, Any]) -> None:
-    """With its errors on held-out samples."""
+    """Print a profile with its errors on held-out samples."""
     guard = profile["guard"]
     fields = {
         "profile": f"{profile['id']} ({profile['name']}, version {profile['version']}, {profile['origin']})",

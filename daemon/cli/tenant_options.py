@@ -57,7 +57,7 @@ class SloOptions:
     ] = None
 
     def given(self) -> dict[str, float | None]:
-        """Those that are given, under their names in the REST interface. Raises: BadParameter."""
+        """The options that are given, under their names in the REST interface. Raises: BadParameter."""
         named = {
             "ttft_fixed_ms": self.ttft_fixed_ms,
             "ttft_per_1k_new_tokens_ms": self.ttft_per_1k_ms,
@@ -124,7 +124,7 @@ class ShareOptions:
     ] = None
 
     def given(self) -> dict[str, object]:
-        """Those that are given, under their names in the REST interface. Raises: BadParameter."""
+        """The options that are given, under their names in the REST interface. Raises: BadParameter."""
         named = {
             "max_in_flight": self.max_in_flight,
             "priority_class": self.priority_class,

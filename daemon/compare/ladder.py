@@ -52,7 +52,7 @@ def gain(before_per_s: Sequence[float], now_per_s: Sequence[float]) -> Gain | No
 
 
 def gain_text(before_per_s: Sequence[float], now_per_s: Sequence[float]) -> str:
-    """In percent, and whether the seeds tell the two apart."""
+    """The gain in percent, and whether the seeds tell the two apart."""
     found = gain(before_per_s, now_per_s)
     if found is None:
         return "nothing was held before" if any(now_per_s) else "nothing is held"

@@ -155,7 +155,7 @@ def best_rate_rps(plan: ComparePlan, found: Sequence[CellGoodput], tbt_s: float)
 
 
 def mean_rps(cell: CellGoodput) -> float:
-    """Over the seeds."""
+    """The mean over the seeds."""
     return estimate([seed.rate_rps for seed in cell.seeds]).mean
 
 

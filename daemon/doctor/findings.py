@@ -8,7 +8,7 @@ from enum import StrEnum
 
 
 class Verdict(StrEnum):
-    """From good to bad; only `fail` keeps the daemon from its job."""
+    """Verdicts from good to bad; only `fail` keeps the daemon from its job."""
 
     OK = "ok"
     INFO = "info"

@@ -88,7 +88,7 @@ class _Client(asyncio.Protocol):
             self._receiver.leave(request_id)
 
     def frame(self, events: bytes) -> bytes:
-        """As a part of an answer in chunks."""
+        """Frame bytes as a part of an answer in chunks."""
         return b"%x\r\n%b\r\n" % (len(events), events)
 
     def wrote(self, at_s: float) -> None:

@@ -15,7 +15,7 @@ from pdmuxd.engine.sglang.launch.mode import SPLIT, mode_of
 
 
 def check_folder(model: str, section: SglangSection, driver: CudaDriver | None) -> Iterator[Finding]:
-    """With the flags and the number of GPUs of the settings."""
+    """Check a model's folder, with the flags and the number of GPUs of the settings."""
     tp_size = section.tp_size
     try:
         extra = split_extra(section.extra_args)

@@ -68,7 +68,7 @@ class Bundle:
         self._files[name] = self.masked(text).encode()
 
     def masked(self, text: str) -> str:
-        """Without secrets: those that are known, and what looks like one."""
+        """Mask secrets: those that are known, and what looks like one."""
         for secret in self._secrets:
             text = text.replace(secret, MASK)
         return _SECRET_FIELD.sub(rf'\1"{MASK}"', _HASH.sub(MASK, mask_text(text)))

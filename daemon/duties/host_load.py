@@ -41,7 +41,7 @@ class HostReading:
 
 @dataclass(frozen=True, slots=True)
 class HostShares:
-    """Of the time between two readings, 0 to 1."""
+    """Shares of the time between two readings, 0 to 1."""
 
     worked: float = 0.0
     waited: float = 0.0
@@ -108,7 +108,7 @@ class HostLoad:
         )
 
     def short_because(self) -> str | None:
-        """In words, while tokens are written for several steps at once; else None."""
+        """Say why tokens are written for several steps at once; None while they are not."""
         steps, shares = self._pace.steps, self.shares
         if steps == 1:
             return None

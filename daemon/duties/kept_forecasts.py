@@ -87,6 +87,6 @@ class ForecastKeeper:
 
 
 def start_checking_forecasts(stack: AsyncExitStack, keeper: ForecastKeeper) -> None:
-    """Until `stack` is left."""
+    """Check forecasts until `stack` is left."""
     in_background(stack, keeper.run(), name="forecasts")
     in_background(stack, keeper.forecast_limits(), name="limit-forecasts")

@@ -77,7 +77,8 @@ class HistoryKeeper:
         return self.history.others is not None
 
     def unsaved_s(self) -> float | None:
-        """For how long counts could not be stored, an attempt that goes on included; None if they were."""
+        """Seconds for which counts could not be stored, an attempt that goes on included; None if they
+        were."""
         return None if self._unsaved_since_s is None else time.monotonic() - self._unsaved_since_s
 
     async def turn(self) -> None:

@@ -22,7 +22,7 @@ SILENT_AFTER_S = 4.0
 
 
 class StoreWatch:
-    """Its answers are read in the event loop; `beat` writes to the database."""
+    """Watches the store. Its answers are read in the event loop; `beat` writes to the database."""
 
     def __init__(
         self, beat: Callable[[], None], state_dir: Path, clock: Callable[[], float] = time.monotonic

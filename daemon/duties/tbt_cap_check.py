@@ -63,12 +63,12 @@ class TbtCapKeeper:
         """Called when an engine should plan for other targets."""
 
     def caps(self) -> TbtCaps:
-        """Who is capped: whose limit was removed is free at once."""
+        """The tenants that are capped: whose limit was removed is free at once."""
         tenants = self._control_plane.directory.tenants
         return {name: cap for name, cap in self._caps.items() if cap.holds_for(tenants.get(name))}
 
     def floors_s(self) -> Mapping[str, float]:
-        """By tenant that is capped, the strictest TBT target to plan for."""
+        """The strictest TBT target to plan for, by tenant that is capped."""
         return {name: cap.tbt_s for name, cap in self.caps().items()}
 
     def costs(self) -> tuple[TbtCost, ...]:
@@ -138,7 +138,7 @@ class TbtCapKeeper:
                 self.cost_s[name] = self.cost_s.get(name, 0.0) + ratio * (now_s - before_s)
 
     async def _tell(self, action: str, tenant: str, cap: TbtCap) -> None:
-        """In the audit, the history and the log."""
+        """Tell the audit, the history and the log."""
         planned_ms = to_ms(cap.tbt_s)
         if action == "tbt_cap.begin":
             text = (

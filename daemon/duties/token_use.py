@@ -70,7 +70,7 @@ def catch_up(control_plane: ControlPlane, ledger: Ledger) -> None:
 
 
 def _priced(prices: PriceList, tenant: str, model: str, tokens: Tokens) -> Tokens:
-    """With what they cost now; nothing without a price."""
+    """Add what tokens cost now; nothing without a price."""
     cost_nanos = prices.nanos(
         tenant,
         model,
@@ -98,7 +98,7 @@ class UseKeeper:
         """When the first attempt began that did not succeed; monotonic."""
 
     def unsaved_s(self) -> float | None:
-        """For how long use could not be stored, an attempt that goes on included; None if it was."""
+        """Seconds for which use could not be stored, an attempt that goes on included; None if it was."""
         return None if self._unsaved_since_s is None else time.monotonic() - self._unsaved_since_s
 
     async def store(self) -> None:

@@ -159,7 +159,7 @@ class Connections:
                 await asyncio.sleep(0)
 
     def hurry(self, write_timeout_s: float) -> None:
-        """From now on give clients that do not read at most `write_timeout_s`: the daemon wants to stop."""
+        """Give clients that do not read from now on at most `write_timeout_s`: the daemon wants to stop."""
         self.write_timeout_s = min(self.write_timeout_s, write_timeout_s)
 
     def note(self, peer: str, cause: str) -> None:

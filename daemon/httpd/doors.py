@@ -27,7 +27,7 @@ class Shown(Enum):
 
 
 class Door:
-    """Of one listener. `knows` says whether a key or token is good; the root sets it when it has one."""
+    """Guards one listener. `knows` says whether a key or token is good; the root sets it when it has one."""
 
     def __init__(
         self,

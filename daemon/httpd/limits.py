@@ -52,7 +52,7 @@ class ConnectionBudget:
 
 
 def connection_budget(descriptors: int, *, data: int, admin: int) -> ConnectionBudget:
-    """As many of the wanted connections as `descriptors` allow.
+    """Take as many of the wanted connections as `descriptors` allow.
 
     A connection of the data plane may need a second one, to the engine. What the daemon needs for itself and
     for the admin plane is set aside first, so that clients cannot take it. What is left then is for waiting.

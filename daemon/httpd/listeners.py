@@ -73,7 +73,7 @@ class Listeners:
         )
 
     def recognize(self, *, data: Callable[[str], bool], admin: Callable[[str], bool]) -> None:
-        """From now on these say whether a key or token is good."""
+        """Set who says from now on whether a key or token is good."""
         for connections, knows in ((self.data, data), (self.admin, admin)):
             if connections.door is not None:
                 connections.door.knows = knows

@@ -16,7 +16,7 @@ PUSH, WRITE = "pdmuxd.push", "write"
 
 
 class Push:
-    """For one answer in chunks."""
+    """Writes one answer in chunks."""
 
     __slots__ = ("_cycle", "_flow", "_transport", "write")
 

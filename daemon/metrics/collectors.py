@@ -125,7 +125,7 @@ def _shadow_families(counts: ShadowCounts) -> Iterator[Metric]:
 
 
 class DeliveryLate(Protocol):
-    """By how much gaps between tokens are longer at clients; None where it is not known."""
+    """Tells by how much gaps between tokens are longer at clients; None where it is not known."""
 
     measured_s: float | None
     planned_s: float | None
@@ -192,7 +192,7 @@ class TbtCosts(Protocol):
         """The share of the last minutes that it costs, or would if it were not capped."""
 
     def caps(self) -> Mapping[str, object]:
-        """Who is capped."""
+        """The tenants that are capped."""
 
 
 class TbtCostCollector(Collector):

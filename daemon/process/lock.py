@@ -26,7 +26,8 @@ _MAX_BYTES = 1000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Holder:
-    """Who holds a state directory. The addresses are None if it is no daemon, or an older one."""
+    """The process that holds a state directory. The addresses are None if it is no daemon, or an older
+    one."""
 
     pid: str
     admin_url: str | None
@@ -72,7 +73,7 @@ def sign(descriptor: int, *, admin_url: str | None, data_url: str | None) -> Non
 
 
 def holder_of(state_dir: Path) -> Holder | None:
-    """Who holds `state_dir` now; None if nobody does.
+    """The holder of `state_dir` now; None if nobody holds it.
 
     Raises: PdmuxdError if this user may not look.
     """

@@ -32,7 +32,7 @@ class Notifier:
 
     @classmethod
     def from_environment(cls, environ: Mapping[str, str] = os.environ) -> Self:
-        """As systemd's variables say: NOTIFY_SOCKET, and WATCHDOG_USEC if WATCHDOG_PID is this process."""
+        """Read systemd's variables: NOTIFY_SOCKET, and WATCHDOG_USEC if WATCHDOG_PID is this process."""
         return cls(environ.get("NOTIFY_SOCKET"), watchdog_timeout_s=_watchdog_timeout_s(environ))
 
     @property
@@ -50,7 +50,7 @@ class Notifier:
         self._send("READY=1", *_status(status))
 
     def main_process(self, pid: int) -> None:
-        """From now on the process `pid` is the service's main one, and this is one of the others."""
+        """Make the process `pid` the service's main one from now on, and this is one of the others."""
         self._send(f"MAINPID={pid}")
         self.close()
 

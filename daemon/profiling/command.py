@@ -193,7 +193,7 @@ def _say(outcome: Outcome) -> None:
 def _keep(
     control_plane: ControlPlane | None, profile: MeasuredProfile, wanted: Wanted
 ) -> StoredProfile | None:
-    """In the database, or in the file that was asked for. Raises: ProfileError, StoreError."""
+    """Keep a profile in the database, or in the file that was asked for. Raises: ProfileError, StoreError."""
     if control_plane is not None:
         stored = control_plane.profiles.add(profile, origin="measured")
         typer.echo(f"stored as {_title(stored)}")

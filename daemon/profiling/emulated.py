@@ -38,6 +38,6 @@ def emulator_profile(measured: MeasuredProfile) -> Profile:
 
 
 def emulator_profile_json(document: dict[str, Any]) -> str:
-    """From an exported profile to the text of a file for `engine.profile`. Raises: ProfileError."""
+    """Turn an exported profile into the text of a file for `engine.profile`. Raises: ProfileError."""
     profile = emulator_profile(from_json(msgspec.json.encode(document), "the export"))
     return msgspec.json.format(msgspec.json.encode(profile), indent=1).decode() + "\n"

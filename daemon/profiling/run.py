@@ -138,5 +138,6 @@ async def _warm_up(engine: MeasuringEngine, target: Target) -> None:
 
 
 def _busy_s(answer: Measured) -> float:
-    """Of a pair, the prefill lasts longer; of others only one of the two was measured."""
+    """Device seconds that count: the prefill's of a pair, as it lasts longer; of others only one was
+    measured."""
     return max(sum(answer.prefill_s), sum(answer.decode_s))

@@ -185,7 +185,7 @@ def measure(outcomes: Outcomes, totals: EngineTotals, slo: Slo) -> Metrics:
 
 
 class Judged(msgspec.Struct, frozen=True):
-    """Per request: what it was owed and whether it got it."""
+    """What each request was owed: what it was owed and whether it got it."""
 
     new_tokens: Floats
     due_s: Floats

@@ -1,4 +1,4 @@
-"""From the requests of a file to the requests of a replay: order, window, ticks, rate, length."""
+"""Shapes the requests of a file into those of a replay: order, window, ticks, rate, length."""
 
 from __future__ import annotations
 

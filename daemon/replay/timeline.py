@@ -64,8 +64,8 @@ class GoodOverTime:
     """NaN where nothing arrived."""
 
     def breaks_at_s(self, attainment_ratio: float) -> float | None:
-        """From when on more requests miss their targets than may: the start of the first BROKEN_INTERVALS
-        intervals in a row of which that is true. None if there are none."""
+        """The time from which more requests miss their targets than may: the start of the first
+        BROKEN_INTERVALS intervals in a row of which that is true. None if there are none."""
         starts_s = [self.end_s[0] - (self.end_s[1] - self.end_s[0] if len(self.end_s) > 1 else 0.0)]
         starts_s += list(self.end_s[:-1])
         in_a_row, since_s = 0, 0.0
@@ -83,7 +83,7 @@ class GoodOverTime:
 
 
 def good_over_time(arrival_s: NDArray[np.float64], good: NDArray[np.bool_]) -> GoodOverTime:
-    """With as many intervals as leave LEAST_ARRIVALS to each on average."""
+    """Goodput over time, in as many intervals as leave LEAST_ARRIVALS to each on average."""
     count = min(MAX_GOOD_INTERVALS, max(1, len(arrival_s) // LEAST_ARRIVALS))
     edges = np.linspace(arrival_s.min(), max(arrival_s.max(), arrival_s.min() + 1e-9), count + 1)
     place = np.clip(np.searchsorted(edges, arrival_s, side="right") - 1, 0, count - 1)

@@ -59,7 +59,7 @@ class Trace:
 
     @property
     def span_s(self) -> float:
-        """From the first to the last arrival."""
+        """Seconds from the first to the last arrival."""
         return self.requests[-1].arrival_s - self.requests[0].arrival_s
 
 

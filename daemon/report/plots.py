@@ -129,5 +129,5 @@ def exceeding_axis(plot: go.Figure, attainment_ratio: float, *, target: float) -
 
 
 def minutes(seconds: Values) -> NDArray[np.float32]:
-    """For a time axis."""
+    """Minutes, for a time axis."""
     return (seconds / 60.0).astype(np.float32)

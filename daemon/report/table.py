@@ -91,13 +91,13 @@ class Table:
     compares: Literal["rows", "columns"] = "rows"
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        """As wide as there is room."""
+        """Print as wide as there is room."""
         shown = [at for at, one in enumerate(self.columns) if at and not (one.is_meaning or one.is_for_page)]
         print_it = self._rows_compared if self.compares == "rows" else self._columns_compared
         yield from print_it(shown, options.max_width)
 
     def _columns_compared(self, shown: list[int], max_width: int) -> Iterator[RichTable]:
-        """As many columns a table as the width takes."""
+        """Put as many columns into a table as the width takes."""
         room = max_width - LABEL_WIDTH - PADDING
         per_table = max(1, room // (CELL_WIDTH + PADDING))
         for start in range(0, len(shown), per_table):

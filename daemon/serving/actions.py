@@ -24,7 +24,7 @@ class OperatorActions:
         self._restart: asyncio.Task[None] | None = None
 
     def use_drain_timeout(self, drain_timeout_s: float) -> None:
-        """Of restarts that are asked for from now on."""
+        """Set the drain timeout of restarts that are asked for from now on."""
         self._drain_timeout_s = drain_timeout_s
 
     def start(self) -> Done:

@@ -84,7 +84,7 @@ class Lifecycle:
         return reloaded
 
     def reload_by_signal(self) -> None:
-        """As `reload`; what is wrong is only logged."""
+        """Reload as `reload` does; what is wrong is only logged."""
         try:
             self.reload()
         except PdmuxdError as error:

@@ -65,7 +65,7 @@ class LivePredictors:
 
 
 def _among(context: PolicyContext, status: EngineStatus, wanted: EngineSettings) -> PolicyContext:
-    """With the splits that an operator has set, if the engine has taken them and splits at all."""
+    """Take the splits that an operator has set, if the engine has taken them and splits at all."""
     is_unsplit = status.hello is not None and status.hello.unsplit
     if wanted.partitions is None or status.policy_difference is not None or is_unsplit:
         return context
@@ -75,7 +75,7 @@ def _among(context: PolicyContext, status: EngineStatus, wanted: EngineSettings)
 
 
 def _context(hello: Hello, roofline: RooflineModel, predictors: Predictors | None) -> PolicyContext:
-    """As the plugin makes it in the engine."""
+    """The context as the plugin makes it in the engine."""
     device = roofline.device
     latency: LatencyModel = roofline
     guard = ContentionGuard(default_ratio=UNMEASURED_RATIO)

@@ -11,7 +11,7 @@ LATEST_S = 1.0
 
 
 def node_load(telemetry: Telemetry) -> NodeLoad:
-    """Of this moment; asked in the event loop."""
+    """The load of this moment; asked in the event loop."""
     now_s, status = telemetry.clock(), telemetry.status()
     serves = status.state in ("serving", "draining")
     return NodeLoad(

@@ -47,7 +47,7 @@ class Server(uvicorn.Server):
         yield
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:  # noqa: ARG002
-        """In place of uvicorn's own, which accepts any connection."""
+        """Start, in place of uvicorn's own, which accepts any connection."""
         self.servers = []
 
         def make(peer: str) -> LimitedProtocol:
@@ -75,7 +75,7 @@ class Server(uvicorn.Server):
             self._connections.close_idle()
 
     async def main_loop(self) -> None:
-        """Until the server is to stop."""
+        """Run until the server is to stop."""
         while not self.stop.is_set():
             await self.on_tick(0)  # sets the Date header of the next second's answers
             with contextlib.suppress(TimeoutError):

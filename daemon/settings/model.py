@@ -177,7 +177,7 @@ class Settings(BaseSettings):
 
     @property
     def resolved_database_url(self) -> str:
-        """For SQLAlchemy; it may hold a password."""
+        """The URL for SQLAlchemy; it may hold a password."""
         if self.database_url is not None:
             return self.database_url
         from pdmuxd.controlplane.database.sqlite import (

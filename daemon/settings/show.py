@@ -19,7 +19,7 @@ _RESOLVED = {
 
 
 def effective(loaded: LoadedSettings) -> dict[str, dict[str, object]]:
-    """By dotted key: its effective value, masked if it is secret, and its origin."""
+    """Effective values by dotted key, masked if secret, with their origins."""
     found: dict[str, dict[str, object]] = {}
     for key in all_keys():
         value = _value(loaded, key.name)

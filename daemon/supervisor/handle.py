@@ -39,7 +39,7 @@ class EngineHandle(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def base_url(self) -> str:
-        """Of its HTTP side, without a slash at the end."""
+        """The address of its HTTP side, without a slash at the end."""
         return f"http://{HOST}:{self.port}"
 
     @property

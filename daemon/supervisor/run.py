@@ -198,7 +198,8 @@ class EngineRun:
             os.close(descriptor)
 
     def _command(self) -> Command:
-        """With the policy that is wanted now: on a real GPU its splits are made at the start only."""
+        """The command with the policy that is wanted now: on a real GPU its splits are made at the start
+        only."""
         wanted, make = self._sync.starting(), self._plan.command_for
         if make is None:
             return self._plan.command
@@ -258,7 +259,7 @@ class EngineRun:
             self._listener.on_message(message)
 
     def _numbered(self, message: MessageT) -> MessageT:
-        """By the split that was really used."""
+        """Number the groups by the split that was really used."""
         if self._splits is None or self.hello is None:
             return message
         known = len(self._splits.sizes)
@@ -350,7 +351,8 @@ class EngineRun:
             self._listener.on_unresponsive(is_unresponsive)
 
     async def _end_hanging(self, what: str) -> None:
-        """Its heartbeats come from the loop that serves, so it hangs. Raises: EngineLostError."""
+        """End an engine that hangs: its heartbeats come from the loop that serves. Raises:
+        EngineLostError."""
         reason = f"the engine {what} and was stopped"
         self.stop_grace_s = 0.0  # it would not hear a request to end either
         path = await self._keep_evidence("hang", reason)

@@ -140,7 +140,7 @@ class SettingsSync:
         self._on_change()
 
     def use_delivery(self, delivery_s: Callable[[], float | None]) -> None:
-        """By how much gaps are longer at clients is told, or is another."""
+        """Set what tells by how much gaps are longer at clients."""
         self._delivery_s = delivery_s
         self._sends_again = True
         self._on_change()

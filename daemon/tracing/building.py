@@ -43,7 +43,7 @@ class Tracing:
         self.tracer, self._on_record, self._close = tracer, tracer.on_record, tracer.close
 
     def connect(self, bus: EventBus) -> None:
-        """It is told of what the engine reports."""
+        """Have it told what the engine reports."""
         if self._on_record is not None:
             bus.subscribe(RequestRecord, self._on_record)
 

@@ -112,7 +112,8 @@ class BoundedExport(SpanProcessor):
 
 
 def otlp_exporter(endpoint: str) -> SpanExporter:
-    """To the collector at `endpoint`. Headers (its key, for one) come from OTEL_EXPORTER_OTLP_HEADERS."""
+    """Export to the collector at `endpoint`. Headers (its key, for one) come from
+    OTEL_EXPORTER_OTLP_HEADERS."""
     # It logs each failed try, where one line is enough: see _Counted.
     logger = logging.getLogger("opentelemetry")
     logger.propagate = False

@@ -37,7 +37,7 @@ class PeerSampler(Sampler):
         links: Sequence[Link] | None = None,
         trace_state: TraceState | None = None,
     ) -> SamplingResult:
-        """As the Sampler of OpenTelemetry."""
+        """Sample, as the Sampler of OpenTelemetry asks."""
         follows = parent_context is not None and get_value(_FOLLOWS, parent_context)
         sampler = self._by_parent if follows else self._by_ratio
         return sampler.should_sample(parent_context, trace_id, name, kind, attributes, links, trace_state)

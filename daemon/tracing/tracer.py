@@ -166,7 +166,7 @@ class RequestTrace:
         self._span.set_attribute(names.TIME_TO_FIRST_CHUNK, self._clock() - self._began_s)
 
     def answered(self, *, status: int, end: str, error: str | None) -> None:
-        """It is over; the spans are made when the engine has reported it, too."""
+        """Note the end of an answer; the spans are made when the engine has reported it, too."""
         self._answered_s = self._clock()
         self._span.set_attribute(names.STATUS, status)
         self._span.set_attribute(names.END, end)

@@ -70,12 +70,12 @@ class FallbackKeeper:
         """Called when an engine should have another."""
 
     def tokens_for(self, hello: Hello) -> int | None:
-        """Of a fused step; None: nothing was learned for such an engine."""
+        """Tokens of a fused step; None: nothing was learned for such an engine."""
         found = self._known.get(_key(hello))
         return None if found is None else found.step_tokens
 
     def state(self) -> FallbackState:
-        """Of the engine that serves."""
+        """State of the engine that serves."""
         hello = self._status().hello
         learned = None if hello is None else self._known.get(_key(hello))
         return FallbackState(
@@ -100,7 +100,7 @@ class FallbackKeeper:
         return self.state()
 
     async def look(self) -> None:
-        """As `begin`, if there is anything to learn from, and wait for the end."""
+        """Begin as `begin` does if there is anything to learn from, and wait for the end."""
         with contextlib.suppress(EngineError, ConflictError):
             await self.begin()
         if self._looking is not None:

@@ -125,7 +125,7 @@ def _load(requests: Sequence[CapturedRequest], variant: Variant) -> list[Capture
 
 
 def _block_tokens(requests: Sequence[CapturedRequest]) -> int:
-    """About how many tokens a named block of a prompt has."""
+    """Estimate how many tokens a named block of a prompt has."""
     known = [one for one in requests if one.prompt_bytes]
     prompt_bytes = sum(one.prompt_bytes for one in known)
     if not prompt_bytes:

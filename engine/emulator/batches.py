@@ -31,7 +31,7 @@ class Admitted:
         return self.request.request_id
 
     def begin_tokens(self, step: int) -> bool:
-        """Its first token is on its way. If more follow, the next comes with decode step `step`."""
+        """Note that its first token is on its way. If more follow, the next comes with decode step `step`."""
         request = self.request
         self.awaits_first = True
         request.produced_tokens += 1
@@ -53,7 +53,8 @@ class Admitted:
         self.request.segments[-1] = (now_s, first, stop)
 
     def forget_unread(self, steps_read: int) -> None:
-        """It ends, or is retracted, before all that it produced was read; it keeps only what was read."""
+        """Forget a request that ends, or is retracted, before all that it produced was read; it keeps only
+        what was read."""
         request = self.request
         if not request.segments:
             return
@@ -102,7 +103,7 @@ class EmulatedStep:
 
     @property
     def requests(self) -> EmulatedStep:
-        """For the book, which knows who is in it."""
+        """The requests, for the book, which knows who is in it."""
         return self
 
 
@@ -173,7 +174,7 @@ class DecodeBatch:
         heapq.heappush(self._ends, (last_step, self._joined, request.request_id))
 
     def may_sit_out(self, names: Collection[str]) -> list[Admitted]:
-        """Those of these members that can: not who has decoded while its first token was not read."""
+        """The members that can sit out: not one that has decoded while its first token was not read."""
         steps, found = self.steps, (self.members.get(name) for name in names)
         return [
             member

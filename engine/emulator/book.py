@@ -64,7 +64,7 @@ class EmulatedBook:
         return request.entry
 
     def window(self, size: int) -> tuple[WaitingRequest, ...]:
-        """At most `size` of the waiting, as policies see them."""
+        """Show at most `size` of the waiting, as policies see them."""
         return self.queue.window(size)
 
     def deprioritize(self, request_ids: Iterable[str]) -> None:
@@ -77,7 +77,7 @@ class EmulatedBook:
         return self.queue.expired(now_s)
 
     def refused(self, refusals: Iterable[tuple[str, RefusalCause]], now_s: float) -> None:
-        """These end."""
+        """Note that these end."""
         for request_id, cause in refusals:
             if self.queue.get(request_id) is not None:
                 self.queue.remove(request_id)
@@ -133,7 +133,7 @@ class EmulatedBook:
         return [None if request is None else request.planned_tbt_s for request in found]
 
     def slots_held(self) -> Mapping[str, int]:
-        """By tenant, the requests that hold KV."""
+        """Requests that hold KV, by tenant."""
         return self._slots_held
 
     def give_step(self, requests: EmulatedStep, now_s: float) -> None:
@@ -152,7 +152,7 @@ class EmulatedBook:
         self.give_tokens(step.completed, now_s)
 
     def give_tokens(self, requests: Iterable[Admitted], now_s: float) -> None:
-        """These were prefilled, and their first tokens were read."""
+        """Note that these were prefilled, and their first tokens read."""
         self.changes += 1
         for member in requests:
             if self.holds(member) and member.awaits_first:
@@ -197,12 +197,12 @@ class EmulatedBook:
         return self.held.get(member.rid) is member
 
     def publish(self, member: Admitted) -> None:
-        """Its prompt is computed: others may share its blocks."""
+        """Publish its prompt, which is computed: others may share its blocks."""
         request = member.request
         self._kv.publish(member.holding, request.block_keys, request.input_tokens)
 
     def join(self, member: Admitted) -> None:
-        """It decodes from the next step on, if its first token is not its last."""
+        """Let it decode from the next step on, if its first token is not its last."""
         self.changes += 1
         member.request.phase = Phase.DECODE
         if member.begin_tokens(self.batch.steps):
@@ -342,7 +342,7 @@ class EmulatedBook:
         self.end(member.request, Phase.FINISHED, now_s)
 
     def _leave(self, member: Admitted) -> None:
-        """It gives its KV back before its end; the tokens on the device are lost."""
+        """Give its KV back before its end; the tokens on the device are lost."""
         self.changes += 1
         if member.rid in self.batch.members:
             self.batch.leave(member)

@@ -109,7 +109,7 @@ class EmulatedEngine:
 
     @property
     def settings_version(self) -> int:
-        """Of the settings in force."""
+        """Version of the settings in force."""
         return self._runtime.settings_version
 
     def matched_tokens(self, request: EmulatedRequest) -> int:
@@ -151,15 +151,15 @@ class EmulatedEngine:
         predictors: Predictors | None = None,
         splits: Splits | None = None,
     ) -> None:
-        """As `apply`, from values instead of a message. Raises: PolicyError, PartitionError or ProfileError,
-        and changes nothing."""
+        """Apply settings as `apply` does, from values instead of a message. Raises: PolicyError,
+        PartitionError or ProfileError, and changes nothing."""
         self._runtime.use(policy, predictors, splits)
         self._runtime.settings_version = version
         self._runtime.retarget(dict(slos), self._book)
         self._wake()
 
     def throttle(self, ratio: float) -> None:
-        """From now on everything takes `ratio` times as long, as on a GPU that is too hot."""
+        """Make everything take `ratio` times as long from now on, as on a GPU that is too hot."""
         self._device.throttle(ratio)
 
     @property
@@ -168,7 +168,7 @@ class EmulatedEngine:
         return self._runtime.profile_id
 
     def hidden(self) -> Hidden:
-        """Who waits and is not shown to the policy, by reason."""
+        """Requests that wait and are not shown to the policy, by reason."""
         return self._loop.hidden()
 
     def shadow_counts(self) -> ShadowCounts | None:

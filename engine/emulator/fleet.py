@@ -149,7 +149,7 @@ class EmulatedFleet:
             instance.engine.apply_settings(version=version, policy=engine_policy, slos=slos)
 
     def counters(self) -> EngineCounters:
-        """Those of all instances together."""
+        """Counters of all instances together."""
         parts = [instance.engine.counters() for instance in self._instances]
         return summed(parts, policy=self.spec.text, elapsed_s=self.now_s)
 

@@ -29,7 +29,8 @@ class DeviceNoise:
     seed: int = 0
 
     def lasting(self) -> Callable[[float], float]:
-        """From seconds by the profile to seconds on the device; one call for each piece of work, in order."""
+        """Turn seconds by the profile into seconds on the device; one call for each piece of work, in
+        order."""
         source = random.Random(self.seed)  # noqa: S311 - scatter, not a secret
         factor = 1.0 + self.bias_ratio
 

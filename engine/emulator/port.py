@@ -69,7 +69,7 @@ class EmulatedPort:
 
     @property
     def chunked_end(self) -> int:
-        """Its tokens that are cached or were launched."""
+        """Tokens of it that are cached or were launched."""
         member = self.book.chunked
         return member.entry.reused_tokens + member.done_tokens if member is not None else 0
 
@@ -97,7 +97,7 @@ class EmulatedPort:
         return self.book.batch.contexts()
 
     def still_waiting(self, request_ids: Sequence[str]) -> Collection[str]:
-        """Those of these that wait."""
+        """The requests of these that wait."""
         return {name for name in request_ids if self.book.queue.get(name) is not None}
 
     def take_input(self) -> None:
@@ -354,7 +354,7 @@ class EmulatedPrefillStream:
         *,
         hold: bool,  # noqa: ARG002
     ) -> None:
-        """Its requests can be shared and decode; the loop says when their first tokens go out."""
+        """Let its requests be shared and decode; the loop says when their first tokens go out."""
         for member in batch.reqs:
             if self._book.holds(member):
                 self._book.publish(member)
@@ -367,4 +367,4 @@ class EmulatedPrefillStream:
         return not any(map(self._book.holds, batch.reqs))
 
     def drop_prefill(self, batch: EmulatedPrefill) -> None:
-        """Its KV was given back when its requests were aborted."""
+        """Forget a prefill whose KV was given back when its requests were aborted."""

@@ -22,7 +22,7 @@ class EmulatedStreams:
         """All SMs for prefill, all for decode, then splits in the order in which they were asked for."""
 
     def made_for(self, table: PartitionTable) -> tuple[int, ...]:
-        """For each group of a policy's table, the streams with its sizes."""
+        """Streams with the sizes of each group of a policy's table."""
         for group in table.groups:
             sizes = (group.prefill_sms, group.decode_sms)
             if sizes not in self._made:

@@ -7,7 +7,7 @@ from pdmuxd.engine.link.predictors import Predictors
 
 
 def difference(predictors: Predictors, hello: Hello) -> str | None:
-    """In what the engine differs from the one that the predictors are for; None if they are for it."""
+    """The difference between the engine and the one that the predictors are for; None if there is none."""
     if predictors.device_name and predictors.device_name != hello.device:
         return f"it is of a {predictors.device_name}, the engine runs on a {hello.device}"
     if predictors.gpus and predictors.gpus != hello.tensor_parallel.gpus:

@@ -218,7 +218,7 @@ def read_reports(link: str) -> Iterator[GarbageReport]:
 
 
 def remove_reports(link: str) -> None:
-    """Of an engine that has ended. Raises: OSError."""
+    """Remove the files of an engine that has ended. Raises: OSError."""
     socket = Path(link.removeprefix("ipc://"))
     for path in socket.parent.glob(f"{socket.name}.garbage-*"):
         path.unlink(missing_ok=True)

@@ -1,4 +1,4 @@
-"""Who owns an engine: the process that started it, until an upgrade gave it to another daemon.
+"""The owner of an engine: the process that started it, until an upgrade gave it to another daemon.
 
 The engine is not asked: a file beside the link's socket names its owner: every process of an engine can look,
 also one that has no part in the link. Without the file the parent is the owner.
@@ -20,7 +20,7 @@ def owner_path(link: str) -> Path:
 
 
 def name_owner(path: Path, pid: int) -> None:
-    """From now on the process `pid` is the owner. Raises: OSError."""
+    """Make the process `pid` the owner from now on. Raises: OSError."""
     unfinished = path.with_suffix(".new")
     unfinished.write_text(f"{pid} {procfs.start_ticks(pid)}\n")
     unfinished.replace(path)

@@ -1,4 +1,4 @@
-"""Who a process is, from /proc: a process id alone may have been given to another process since.
+"""Identity of a process, from /proc: a process id alone may have been given to another process since.
 
 Not psutil, whose start of a process moves when the clock is set: docs/decisions/0019.
 """
@@ -49,7 +49,7 @@ def command_line(pid: int) -> tuple[str, ...] | None:
 
 
 def _fields_after_name(pid: int) -> list[str] | None:
-    """Of /proc/PID/stat, from the third on; None if there is no such process."""
+    """Fields of /proc/PID/stat from the third on; None if there is no such process."""
     try:
         stat = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
     except (FileNotFoundError, ProcessLookupError, PermissionError):

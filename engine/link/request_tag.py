@@ -38,7 +38,7 @@ class RequestTag(msgspec.Struct, frozen=True, kw_only=True):
     """As in the bodies that have such a field."""
 
     def encode(self) -> str:
-        """As a header's value: what a client wrote into its cache salt may be any text."""
+        """Encode as a header's value: what a client wrote into its cache salt may be any text."""
         return base64.urlsafe_b64encode(msgspec.json.encode(self)).decode("ascii")
 
 

@@ -110,7 +110,7 @@ def tokenizer_path(link: str) -> Path:
 
 
 def remove_files(link: str) -> None:
-    """Of an engine that has ended. Raises: OSError."""
+    """Remove the files of an engine that has ended. Raises: OSError."""
     for path in (frames_path(link), tokenizer_path(link)):
         path.unlink(missing_ok=True)
     remove_reports(link)

@@ -1,4 +1,4 @@
-"""From samples to a profile: all fits, the device, the guard, and how good each is."""
+"""Assembles a profile from samples: all fits, the device, the guard, and how good each is."""
 
 from __future__ import annotations
 

@@ -60,7 +60,7 @@ class _Seen:
 
 
 class Corrections:
-    """Of all predictors of a profile in force."""
+    """Corrections of all predictors of a profile in force."""
 
     def __init__(self) -> None:
         self._seen: dict[tuple[Predictor, int], _Seen] = {}
@@ -75,7 +75,7 @@ class Corrections:
         )
 
     def adopt(self, corrections: Sequence[Correction], now_s: float) -> None:
-        """These corrections are in force now; known ones that are not among them were reset."""
+        """Adopt the corrections in force now; known ones that are not among them were reset."""
         stored: dict[tuple[Predictor, int], float] = {}
         for one in corrections:
             stored["prefill", one.sms] = one.prefill_ratio
@@ -94,7 +94,7 @@ class Corrections:
             known.alone.append(ratio)
 
     def colocated(self, predictor: Predictor, sms: int, ratio: float, now_s: float) -> None:
-        """As `alone`, of a step beside a prefill."""
+        """Correct as `alone` does, for a step beside a prefill."""
         known = self._of(predictor, sms)
         if now_s >= known.ignore_until_s:
             known.colocated.append(ratio)

@@ -169,7 +169,7 @@ def _contexts(bs: int, context: int) -> Iterator[tuple[int, ...]]:
 
 
 def possible(points: Iterable[Point], target: Target, max_point_s: float) -> Iterator[Point]:
-    """Those that the engine holds and that take at most so long."""
+    """Points that the engine holds and that take at most so long."""
     longest = target.model.max_context_tokens
     for point in points:
         if point.prefill_shape.new_tokens > target.max_new_tokens or point.kv_tokens > target.kv_tokens:
@@ -202,7 +202,8 @@ class PairChoice:
         return max(0, PAIRS - sum(len(taken) for taken in self._taken.values()))
 
     def next(self, overhead_s: float) -> Point | None:
-        """From the split with the fewest pairs, the one furthest from those it has; None if all are taken."""
+        """Take from the split with the fewest pairs, the one furthest from those it has; None if all are
+        taken."""
         splits = [split for split, pool in self._pools.items() if pool]
         if not splits or not self.missing:
             return None
@@ -222,7 +223,7 @@ class PairChoice:
                 self._pools[split].remove(point)
 
     def cost_s(self) -> float:
-        """Of a pair, on average."""
+        """The cost of a pair, on average."""
         costs = [cost_s(self._target, point) for pool in self._pools.values() for point in pool[::29]]
         return float(np.mean(costs)) if costs else 0.0
 

@@ -53,7 +53,7 @@ class DeviceLaw:
         return told
 
     def prefill(self, sms: int) -> PrefillCoefficients:
-        """On so many SMs, as engines predict with it."""
+        """Prefill on so many SMs, as engines predict with it."""
         costs = self._costs(sms)
         squared, cross, reused = costs[:3]
         weights, fixed, slope = costs[-3:]
@@ -90,7 +90,7 @@ class LawFit:
 
 
 def fit_device_law(groups: Mapping[int, Sequence[Sample]], total_sms: int) -> LawFit | None:
-    """To the samples of one kind on each SM count; None where there are too few of them."""
+    """Fit a law to the samples of one kind on each SM count; None where there are too few of them."""
     samples = [sample for group in groups.values() for sample in group]
     law = _fitted(samples, total_sms)
     if law is None:
@@ -163,7 +163,7 @@ def _measured(samples: Sequence[Sample]) -> Floats:
 
 
 def _rows(samples: Sequence[Sample], total_sms: int) -> tuple[Floats, Floats, Floats]:
-    """Per sample the sums of its first five costs, its tokens, and N/n."""
+    """Rows of the design: the sums of a sample's first five costs, its tokens, and N/n."""
     sums, tokens = [], []
     for sample in samples:
         prefill, decode = sample.point.prefill_shape, sample.point.decode_shape

@@ -163,7 +163,7 @@ class MeasuredProfile(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def worst_p90(self) -> float:
-        """Of all solo predictors; of one law for all SM counts, over all of them."""
+        """The worst p90 of all solo predictors; of one law for all SM counts, over all of them."""
         laws = {fit.predictor for fit in self.fits if not fit.sms}
         judged = (fit for fit in self.fits if fit.predictor != "roofline")
         return max(
@@ -172,7 +172,7 @@ class MeasuredProfile(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def to_json(profile: MeasuredProfile) -> bytes:
-    """For a file or the store."""
+    """JSON for a file or the store."""
     return msgspec.json.encode(profile)
 
 

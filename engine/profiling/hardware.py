@@ -183,7 +183,7 @@ def pairs_of(samples: Sequence[Sample], latency: LatencyModel) -> list[Pair]:
 
 
 def colocated_ratios(pairs: Sequence[Pair]) -> dict[int, float]:
-    """By SM count of the prefill: how many times longer it takes beside decode, typically."""
+    """How many times longer a prefill takes beside decode, typically, by its SM count."""
     by_sms: dict[int, list[float]] = {}
     for pair in pairs:
         if math.isfinite(pair.prefill):

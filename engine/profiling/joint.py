@@ -35,7 +35,7 @@ Groups = Mapping[int, Sequence[Sample]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JointFit:
-    """Of all SM counts."""
+    """Fits all SM counts together."""
 
     coefficients: Mapping[int, PrefillCoefficients]
     floor_s: float
@@ -52,7 +52,7 @@ class _Law:
     floor_s: float
 
     def coefficients(self, sms: int) -> Floats:
-        """Per column of the design, on so many SMs."""
+        """Coefficients by column of the design, on so many SMs."""
         fixed, scaled = np.split(self.shared, 2)
         both: Floats = (fixed + scaled / sms) * self.levels.get(sms, 1.0)
         return both

@@ -23,7 +23,7 @@ def errors_of(
     outliers: Mapping[int, int],
     held_out: Mapping[int, Floats],
 ) -> list[FitErrors]:
-    """On each SM count."""
+    """Errors on each SM count."""
     return [
         FitErrors(
             predictor=predictor,
@@ -60,7 +60,7 @@ def beyond_launching(fit: FitErrors, samples: Sequence[Sample], launch_s: float)
 
 
 def beside_roofline(fit: FitErrors, samples: Sequence[Sample], measured: Target) -> FitErrors:
-    """With the error of the roofline, which would stand in for the fit."""
+    """Judge a fit beside the error of the roofline, which would stand in for it."""
     captured = measured.hello.captured_decode_bs
     errors = [
         abs(predict_s(measured.prior, sample.point, captured) / sample.seconds - 1.0)

@@ -39,7 +39,7 @@ class LaunchCost(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def fit_launching(samples: Sequence[Sample], layers: int) -> LaunchCost | None:
-    """From the prefills whose launching was measured apart; None if those are too few."""
+    """Fit the prefills whose launching was measured apart; None if those are too few."""
     launches = [
         (sample.point.prefill_shape.bs - 1, one)
         for sample in samples

@@ -41,8 +41,8 @@ def fit_max_context(
     *,
     cut_floor: float = CUT_FLOOR,
 ) -> Regression:
-    """As `fit`, for batches that may wait for their longest context. Which samples wait, and what everything
-    costs, is found in turns until the two agree.
+    """Fit as `fit` does, for batches that may wait for their longest context. Which samples wait, and what
+    everything costs, is found in turns until the two agree.
 
     Of several starts, the one whose result is nearest to the samples and to the prior counts.
     """

@@ -39,7 +39,7 @@ class Prior:
     seconds: Floats
 
     def above(self, seconds: float) -> Prior:
-        """Without what is expected to take less."""
+        """Subtract what is expected to take less."""
         kept = self.seconds > seconds
         return Prior(design=self.design[kept], seconds=self.seconds[kept])
 
@@ -66,8 +66,8 @@ def fit_above_floor(
     *,
     known_floor_s: float | None = None,
 ) -> Regression | None:
-    """As `fit`, with a time that nothing undercuts; it is fitted unless it is known. None if the samples show
-    no floor.
+    """Fit as `fit` does, with a time that nothing undercuts; it is fitted unless it is known. None if the
+    samples show no floor.
 
     Which samples lie on the floor and what the others cost is found in turns, until the two agree.
     """
@@ -141,7 +141,7 @@ def fit(
 
 
 def _prior_weight(prior_rows: Floats) -> float:
-    """Of one of its rows."""
+    """The prior weight of one of its rows."""
     return PRIOR_SAMPLES / max(1, len(prior_rows))
 
 

@@ -107,7 +107,7 @@ class Errors:
 
     @classmethod
     def of(cls, errors: Floats) -> Errors:
-        """From the absolute relative error of each sample."""
+        """Make it from the absolute relative error of each sample."""
         p50, p90 = (float(x) for x in np.percentile(errors, (50.0, 90.0)))
         return cls(p50=p50, p90=p90, max=float(errors.max()))
 

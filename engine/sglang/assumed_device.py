@@ -40,7 +40,7 @@ def assumed_device(name: str, rules: SmRules) -> DeviceShape:
 
 
 def from_data_sheet(name: str, rules: SmRules) -> DeviceShape:
-    """By what its vendor says of it."""
+    """The device by what its vendor says of it."""
     flops, bytes_per_s = next((v for k, v in _DATA_SHEET.items() if k in name), _DATA_SHEET["A100"])
     return DeviceShape(
         name=name,

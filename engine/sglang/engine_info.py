@@ -72,7 +72,7 @@ class EngineInfo:
     """Of the attention kernel: see RooflineModel."""
 
     def holding(self, activations: Activations) -> EngineInfo:
-        """With memory for these."""
+        """The engine's information with memory for these."""
         most = activations.max_whole_tokens
         batch = min(self.limits.max_prefill_tokens, most)
         return replace(self, limits=replace(self.limits, max_whole_tokens=most, max_prefill_tokens=batch))
@@ -160,7 +160,8 @@ class EngineInfo:
 
     @property
     def _groups_in_use(self) -> tuple[Partition, ...]:
-        """Those with all SMs alone where nothing is split: a profile then measures no others."""
+        """Groups in use: those with all SMs alone where nothing is split, as a profile then measures no
+        others."""
         return tuple(
             group
             for group in self.table.groups

@@ -55,7 +55,7 @@ def read_environment(environ: Mapping[str, str]) -> PluginEnvironment | None:
 
 
 def _seconds(text: str) -> float | None:
-    """It only serves a line in the log, so that what cannot be read is left out."""
+    """Seconds; they only serve a line in the log, so what cannot be read is left out."""
     try:
         return float(text)
     except ValueError:

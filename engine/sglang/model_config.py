@@ -40,7 +40,7 @@ def read_config(folder: Path) -> dict[str, Any] | None:
 
 
 def text_config(config: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Of a configuration, the part that is of the text decoder."""
+    """The part of a configuration that is of the text decoder."""
     for name in _TEXT:
         inner = config.get(name)
         if isinstance(inner, Mapping):
@@ -49,7 +49,7 @@ def text_config(config: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def shape_of_config(config: Mapping[str, Any], name: str, *, quantization: str | None = None) -> ModelShape:
-    """From what `read_config` has read."""
+    """The shape, from what `read_config` has read."""
     inner = text_config(config)
     quantized = config.get("quantization_config") or inner.get("quantization_config")
     return model_shape(SimpleNamespace(**inner), name, quantized=quantized, quantization=quantization)
@@ -63,7 +63,7 @@ def model_shape(
     quantization: str | None = None,
     kv_type: str = "auto",
 ) -> ModelShape:
-    """From the configuration of the model's text decoder, whatever it lacks: what a shape cannot say of a
+    """Read the configuration of the model's text decoder, whatever it lacks: what a shape cannot say of a
     family is a plain guess, which the first measurement replaces, and no reason not to serve.
 
     `quantized` is the configuration's `quantization_config`, `quantization` and `kv_type` are SGLang's flags.
@@ -141,7 +141,7 @@ def _kinds(config: object, layers: int) -> list[str]:
 
 
 def _with_formats(shape: ModelShape, quantized: object, quantization: str | None) -> ModelShape:
-    """With the types of its weights. MXFP4 is of the experts alone, as gpt-oss has it."""
+    """Add the types of its weights. MXFP4 is of the experts alone, as gpt-oss has it."""
     given = quantized if isinstance(quantized, Mapping) else {}
     method = str(given.get("quant_method") or quantization or "").lower()
     bits = _bits(method, given)
@@ -155,7 +155,7 @@ def _with_formats(shape: ModelShape, quantized: object, quantization: str | None
 
 
 def _bits(method: str, given: Mapping[str, Any]) -> float | None:
-    """Of a weight, its part of a scale included; None where nothing is known."""
+    """Bits of a weight, its part of a scale included; None where nothing is known."""
     if method == "modelopt":
         method = "modelopt_fp4" if "FP4" in str(given.get("quant_algo")) else "modelopt_fp8"
     if method in _BITS:
@@ -179,7 +179,7 @@ def _activations_bits(given: Mapping[str, Any]) -> object:
 
 
 def _of_group(given: Mapping[str, Any], what: str) -> Mapping[str, Any]:
-    """Of compressed-tensors, what its first group of layers says."""
+    """Read what compressed-tensors says of its first group of layers."""
     groups = given.get("config_groups")
     for group in groups.values() if isinstance(groups, Mapping) else ():
         part = group.get(what) if isinstance(group, Mapping) else None

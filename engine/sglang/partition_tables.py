@@ -57,7 +57,7 @@ def make_table(rules: SmRules, environment: PluginEnvironment) -> PartitionTable
 
 
 def stream_groups(policy: AnyPolicy, made: PartitionTable) -> tuple[int, ...]:
-    """For each group of the policy's table, the index of the streams with its sizes.
+    """The index of the streams with the sizes of each group of the policy's table.
 
     Raises: PartitionError with the setting that would have them made.
     """

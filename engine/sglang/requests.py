@@ -90,7 +90,7 @@ class Ledger:
             self._finish(tracked)
 
     def window(self, size: int) -> tuple[WaitingRequest, ...]:
-        """At most `size` of the waiting, as policies see them."""
+        """Show at most `size` of the waiting, as policies see them."""
         return self._lines.window(size)
 
     def deprioritize(self, request_ids: Iterable[str]) -> None:
@@ -99,18 +99,18 @@ class Ledger:
             self._lines.deprioritize(request_id)
 
     def expired(self, now_s: float) -> list[tuple[str, RefusalCause]]:
-        """Who waits and is to be refused by its tenant's rules."""
+        """Requests that wait and are to be refused by their tenants' rules."""
         return self._lines.expired(now_s)
 
     def refused(self, refusals: Iterable[tuple[str, RefusalCause]], now_s: float) -> None:  # noqa: ARG002
-        """These end when SGLang has let go of them, and their records name the cause."""
+        """Note what ends when SGLang has let go of it; its record names the cause."""
         for request_id, cause in refusals:
             tracked = self._tracked.get(request_id)
             if tracked is not None and tracked.is_waiting:
                 tracked.refusal_cause = cause
 
     def admitted(self, request_ids: Iterable[str], now_s: float) -> tuple[WaitingRequest, ...]:
-        """These hold KV from now on; their entries as admitted."""
+        """Note that these hold KV from now on; their entries as admitted."""
         entries: list[WaitingRequest] = []
         for request_id in request_ids:
             tracked = self._tracked.get(request_id)
@@ -169,7 +169,7 @@ class Ledger:
         return [None if tracked is None else tracked.planned_tbt_s for tracked in found]
 
     def slots_held(self) -> Mapping[str, int]:
-        """By tenant, the requests that hold KV."""
+        """Requests that hold KV, by tenant."""
         return self._slots_held
 
     def give_step(self, requests: Sequence[Request], now_s: float) -> None:

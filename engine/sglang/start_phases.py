@@ -21,7 +21,7 @@ _log = logging.getLogger(__name__)
 
 
 class StartPhases:
-    """Of one scheduler process; until a part begins, it imports.
+    """Phases of one scheduler process's start; until a part begins, it imports.
 
     `launcher_s` and `process_s` are when the server's launcher and this process started, by `now_s`; None
     where that is not known.

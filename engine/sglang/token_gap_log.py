@@ -63,7 +63,7 @@ class TokenGapLog:
         return [tracked for tracked, _ in compress(self._members.values(), reasons)]
 
     def join(self, tracked: TrackedRequest) -> None:
-        """It got a token with the step that was just noted."""
+        """Note that it got a token with the step that was just noted."""
         request = tracked.request
         self._members[request.rid] = tracked, len(self._gaps_s)
         self._requests[request.rid], self._outputs[request.rid] = request, request.output_ids

@@ -70,7 +70,7 @@ class TrackedRequest:
         )
 
     def record(self, outcome: str) -> RequestRecord:
-        """Its life, once it has ended."""
+        """The record of its life, once it has ended."""
         gaps_s = sorted(self.gaps_s)
         return RequestRecord(
             request_id=self.request.rid,

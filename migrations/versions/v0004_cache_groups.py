@@ -1,4 +1,4 @@
-"""With whom a tenant shares the prefix cache."""
+"""Keeps with whom a tenant shares the prefix cache."""
 
 from __future__ import annotations
 

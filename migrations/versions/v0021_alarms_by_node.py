@@ -1,4 +1,4 @@
-"""Whose alarm it is, where several nodes use one database."""
+"""Keeps whose alarm it is, where several nodes use one database."""
 
 from __future__ import annotations
 

@@ -453,7 +453,7 @@ class DriftOut(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SmUseOut(msgspec.Struct, frozen=True, kw_only=True):
-    """Who had the SMs; null where there was nothing to average."""
+    """Use of the SMs; null where there was nothing to average."""
 
     split_ratio: float | None = None
     fused_ratio: float | None = None
@@ -637,7 +637,7 @@ class BindingOut(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class UnderTargetsOut(msgspec.Struct, frozen=True, kw_only=True):
-    """At the load of the last minutes, under one set of targets."""
+    """What holds at the load of the last minutes, under one set of targets."""
 
     loads: tuple[LoadOutlookOut, ...] = ()
     binding: tuple[BindingOut, ...] = ()

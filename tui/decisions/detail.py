@@ -13,7 +13,7 @@ LEAST_HEIGHT = 4
 
 
 class DecisionDetail(Painting):
-    """Below the log."""
+    """The decision under the cursor, below the log."""
 
     DEFAULT_CSS = f"DecisionDetail {{ height: {LEAST_HEIGHT}; }}"
     decision: DecisionEvent | None = None

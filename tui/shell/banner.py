@@ -9,7 +9,7 @@ from pdmuxd.tui.state.view import View
 
 
 class Banner(Painting):
-    """Below the status line."""
+    """The banner below the status line."""
 
     DEFAULT_CSS = "Banner { height: 0; }"
 

@@ -79,7 +79,7 @@ class Front(Screen[T]):
             widget.select_all()
 
     def on_screen_resume(self) -> None:
-        """In front; the library gives the focus to a widget once this has returned."""
+        """Take the keys; the library gives the focus to a widget once this has returned."""
         self.call_next(self._open_to_keys)
 
     def _open_to_keys(self) -> None:

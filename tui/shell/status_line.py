@@ -9,7 +9,7 @@ from pdmuxd.tui.state.view import View
 
 
 class StatusLine(Painting):
-    """Below the tabs."""
+    """The status line below the tabs."""
 
     IS_SLOW = True
     """With the panels that tell the same of tenants: one frame, one figure."""

@@ -91,7 +91,7 @@ def _column_role(value: float | None, target: float | None, over_is_bad: bool, i
 
 
 def axis(columns: int, span: str, events: Mapping[int, Run] = NO_EVENTS) -> list[Line]:
-    """Below a chart of so many columns: what happened when, and where its time begins and ends."""
+    """The axis below a chart of so many columns: what happened when, and where its time begins and ends."""
     rule = _merge([events.get(column, ("─", Role.RULE)) for column in range(columns)])
     left, right = f"{span} ago", "now"
     labels = left + " " * max(1, columns - len(left) - len(right)) + right

@@ -22,7 +22,7 @@ class DecisionFilter:
         return self.reason in one.reason or bool(one.sitting_out and self.reason in SITS_OUT)
 
     def of(self, decisions: Iterable[DecisionEvent]) -> list[DecisionEvent]:
-        """Those that fit, in the order given."""
+        """Decisions that fit, in the order given."""
         return [one for one in decisions if self.keeps(one)] if self.reason else list(decisions)
 
     def with_next_reason(self, seen: Iterable[DecisionEvent]) -> DecisionFilter:

@@ -52,5 +52,5 @@ def cells(one: DecisionEvent, zone: tzinfo | None) -> list[Cell]:
 
 
 def _reason(one: DecisionEvent) -> str:
-    """Who sits out comes first: a long reason is cut off, and is told whole below."""
+    """The reason; how many sit out comes first, as a long reason is cut off, and told whole below."""
     return f"{one.sitting_out} out, {one.reason}" if one.sitting_out else one.reason

@@ -95,7 +95,7 @@ def actions(view: View, width: int, height: int) -> list[Line]:
 
 
 def found_lines(lines: Sequence[str], wanted: str) -> Sequence[str]:
-    """Those that hold what is searched for, in any case; all without a search."""
+    """Lines that hold what is searched for, in any case; all without a search."""
     lowered = wanted.strip().lower()
     return [text for text in lines if lowered in text.lower()] if lowered else lines
 

@@ -9,7 +9,7 @@ NONE = "-"
 
 
 def count(value: float | None) -> str:
-    """In at most five cells: 999, 1.2K, 34K, 1.2M."""
+    """Format a count in at most five cells: 999, 1.2K, 34K, 1.2M."""
     if value is None:
         return NONE
     for limit, unit in ((1e9, "G"), (1e6, "M"), (1e3, "K")):
@@ -20,7 +20,7 @@ def count(value: float | None) -> str:
 
 
 def rate(value: float | None) -> str:
-    """Per second: a decimal below 10, then as `count`."""
+    """Format a rate per second: a decimal below 10, then as `count`."""
     if value is None:
         return NONE
     return f"{value:.1f}" if abs(value) < 9.95 else count(value)

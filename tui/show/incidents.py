@@ -91,7 +91,7 @@ def also_in_words(others: Sequence[str], omitted: int, *, verb: str = "do") -> s
 
 
 def lasted_s(incident: Told, now: datetime) -> float:
-    """From its begin until now, or until its last miss."""
+    """Seconds from its begin until now, or until its last miss."""
     until = now if incident.state == "open" else incident.last_missed_at
     return max(0.0, (until - incident.began_at).total_seconds())
 

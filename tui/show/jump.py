@@ -47,7 +47,7 @@ def places(state: ConsoleState) -> list[Place]:
 
 
 def matching(found: Sequence[Place], typed: str) -> list[Place]:
-    """Those whose names begin with what was typed, then those that hold its letters in that order."""
+    """Entries whose names begin with what was typed, then those that hold its letters in that order."""
     wanted = typed.strip().lower()
     begins = [one for one in found if one.name.startswith(wanted)]
     holds = [one for one in found if wanted in one.name and one not in begins]

@@ -59,7 +59,7 @@ def in_text(name: str) -> str:
 
 
 def clip(text: str, width: int) -> str:
-    """At most `width` cells, with an ellipsis where something is cut off."""
+    """Cut to at most `width` cells, with an ellipsis where something is cut off."""
     if cell_len(text) <= width:
         return text
     return "" if width <= 0 else set_cell_size(text, width - 1) + ELLIPSIS

@@ -43,7 +43,7 @@ def sitting_out(count: int, for_whom: TbtTarget | None) -> str:
 
 
 def split_text(mode: str | None, prefill_sms: int, decode_sms: int) -> str:
-    """Who has which SMs: `P 84 | D 48`."""
+    """Say which SMs each side has: `P 84 | D 48`."""
     if mode in ("fused", "decode", "idle"):
         return mode
     return f"P {prefill_sms} | D {decode_sms}"

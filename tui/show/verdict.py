@@ -1,4 +1,4 @@
-"""Who misses what, since when, how many wait, and the likely cause: the first thing that is read.
+"""Says who misses what, since when, how many wait, and the likely cause: the first thing that is read.
 
 What is judged is the daemon's: `verdict`, the burn of the last five minutes and what is late now, as
 /api/v1/attainment and /metrics have them. Here it is put into words.
@@ -216,7 +216,8 @@ def missing_since(tenant: str, state: ConsoleState) -> datetime | None:
 
 
 def likely_cause(load: TenantLoad, target: str, view: View, cause: str | None = None) -> str:
-    """In words, with who stands before it where it waits; the most frequent cause if none is given."""
+    """The cause in words, with who stands before it where it waits; the most frequent cause if none is
+    given."""
     state = view.state
     now = view.daemon_now
     if cause is None:

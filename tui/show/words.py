@@ -109,7 +109,7 @@ _Load = TypeVar("_Load", bound=Judged)
 
 
 def worst_first(loads: Iterable[_Load]) -> list[_Load]:
-    """Those that miss before the others, the most late before them, then how fast the budget burns."""
+    """Sort those that miss before the others, the most late before them, then how fast the budget burns."""
     return sorted(
         loads,
         key=lambda one: (

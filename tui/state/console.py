@@ -9,8 +9,6 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable, Mapping
 
-import msgspec
-
 from pdmuxd.tui.client.connection import Connection, Link
 from pdmuxd.tui.client.wire import (
     AlarmEvent,
@@ -156,7 +154,9 @@ class ConsoleState:
 
     def _renew_alarms(self, texts: Mapping[str, str]) -> None:
         for name in texts.keys() & self.alarms.keys():
-            self.alarms[name] = msgspec.structs.replace(self.alarms[name], text=texts[name])
+            told = self.alarms[name]
+            fields = {field: getattr(told, field) for field in told.__struct_fields__}
+            self.alarms[name] = AlarmEvent(**fields | {"text": texts[name]})
 
     def _greet(self, hello: HelloEvent, now_s: float) -> None:
         self.hello = hello

@@ -218,7 +218,7 @@ def is_missing(load: TenantLoad) -> bool:
 
 
 def excess_ratio(one: RequestEvent, target: str) -> float:
-    """By how much of the target a request's first token, or longest gap, was late."""
+    """The share of the target by which a request's first token, or longest gap, was late."""
     pairs = {
         "ttft": (seen.ttft_ms(one), one.ttft_target_ms),
         "tbt": (seen.tbt_max_ms(one), one.tbt_target_ms),

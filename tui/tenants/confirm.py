@@ -47,7 +47,7 @@ class ConfirmSlo(Dialog[SloOut]):
         """Whether to force the edit: the user has been told that it is predicted to be infeasible."""
 
     def compose(self) -> ComposeResult:
-        """Before and after, then the prediction."""
+        """Show values before and after, then the prediction."""
         changes = self._typed.changes(self._before)
         with VerticalScroll(classes="box"):
             yield Sheet(

@@ -1,4 +1,4 @@
-"""From the words of a command line to what is wanted."""
+"""Turns the words of a command line into what is wanted."""
 
 from __future__ import annotations
 

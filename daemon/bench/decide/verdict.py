@@ -1,4 +1,4 @@
-"""From the results of all runs to a sentence: does pdmuxd pay here?"""
+"""Turns the results of all runs into a sentence: does pdmuxd pay here?"""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class Outcome:
 
 
 def outcome_of(wanted: Wanted, results: Sequence[Mapping[str, Any]], runs: Sequence[Run]) -> Outcome:
-    """Of the runs that are asked for, those that are there."""
+    """The runs that are asked for, as far as they are there."""
     kept = {run.name: run for run in runs}
     by_key = {str(run.key): run for run in kept.values()}
     records: dict[tuple[str, float, float], list[Mapping[str, Any]]] = defaultdict(list)
@@ -83,7 +83,7 @@ def outcome_of(wanted: Wanted, results: Sequence[Mapping[str, Any]], runs: Seque
 
 
 def read_outcome(wanted: Wanted, path: Path) -> Outcome:
-    """From the file of results."""
+    """Read the outcome from the file of results."""
     return outcome_of(wanted, list(read_runs(path)), wanted.runs())
 
 

@@ -86,7 +86,7 @@ class Load:
     """A request's prompt and answer together; longer ones are left out."""
 
     def requests(self, cell: Cell, seed: int) -> list[Request]:
-        """Of a run, in order of arrival: the same for all engines.
+        """The requests of a run, in order of arrival: the same for all engines.
 
         A trace's are consecutive ones, with the pauses between them stretched or shortened alike.
         """
@@ -162,7 +162,7 @@ class Wanted:
         ]
 
     def name_of(self, arm: str) -> str | None:
-        """As the user calls it; None for one that is not asked for."""
+        """The name as the user calls it; None for one that is not asked for."""
         return next((one.name for one in self.contenders if one.arm.name == arm), None)
 
     def fixed(self) -> dict[str, object]:

@@ -1,4 +1,4 @@
-"""From what a client saw to the figures of a run.
+"""Turns what a client saw into the figures of a run.
 
 A request is good when its first token came in time and the p99 of its token gaps meets the TBT target. One
 that was cut at the end of the run, or left by its client, before its first token was due is left out; one
@@ -39,7 +39,8 @@ def record(seen: Sequence[Seen]) -> dict[str, Any]:
 
 
 def _gaps_s(one: Seen) -> list[float]:
-    """Between tokens, and of a request that was cut since its last one, if that is longer than any."""
+    """Gaps between tokens; a request that was cut has one since its last token, if that is longer than
+    any."""
     if one.outcome != "cut" or one.ttft_s is None:
         return one.gaps_s
     open_s = one.waited_s - one.ttft_s - sum(one.gaps_s)

@@ -35,7 +35,7 @@ class TtftTarget:
     per_1k_s: float = 1.0
 
     def due_s(self, new_tokens: int) -> float:
-        """From arrival on."""
+        """Seconds from arrival to when the first token is due."""
         return ttft_due_s(self.fixed_s, self.per_1k_s, new_tokens)
 
 
@@ -89,7 +89,7 @@ class Request:
 
     @property
     def ttft_target_s(self) -> float:
-        """From arrival to the first token."""
+        """Seconds from arrival to the first token."""
         return self.ttft.due_s(self.new_tokens)
 
     @property

@@ -172,8 +172,8 @@ class Link:
 
 
 def host_delays(followed: Sequence[tuple[float, float]]) -> dict[str, float]:
-    """Of (seconds waited for the host, seconds taken) of steps that were launched behind another: how many
-    the host delayed, and what it took of the time."""
+    """Sum up (seconds waited for the host, seconds taken) of steps that were launched behind another: how
+    many the host delayed, and what it took of the time."""
     late_s = [late for late, _ in followed]
     taken_s = sum(taken for _, taken in followed)
     return {
@@ -185,7 +185,7 @@ def host_delays(followed: Sequence[tuple[float, float]]) -> dict[str, float]:
 
 
 def _cuts(values: Sequence[float]) -> dict[int, float]:
-    """By percentile."""
+    """The cuts between percentiles."""
     cuts = quantiles(values, n=100, method="inclusive")
     return {q: round(cuts[q - 1], 3) for q in (1, 10, 50, 90, 99)}
 

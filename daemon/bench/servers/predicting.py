@@ -12,7 +12,8 @@ from pdmuxd.engine.profiling.document import from_json, read_bytes
 
 
 def predictors(files: Mapping[str, Path], model: str) -> Predictors | None:
-    """Of a model's profile, or what measure.py wrote beside it; None without a file for the model."""
+    """Predictors of a model's profile, or what measure.py wrote beside it; None without a file for the
+    model."""
     if model not in files:
         return None
     data = read_bytes(files[model])

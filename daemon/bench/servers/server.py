@@ -80,7 +80,7 @@ def die_with_parent() -> None:
 
 
 async def _end(process: Process) -> None:
-    """At once: nothing of a server is needed any more, and SGLang would take 5 s over diagnostics."""
+    """Kill it at once: nothing of a server is needed any more, and SGLang would take 5 s over diagnostics."""
     with contextlib.suppress(ProcessLookupError):
         # Also what outlives its leader: the GPU's memory must be free for the next arm.
         os.killpg(process.pid, signal.SIGKILL)

@@ -22,7 +22,7 @@ DECODE_BATCHES = ((8, 1024), (64, 1024), (64, 4096))
 
 
 def all_figures(profile: MeasuredProfile) -> list[Figure]:
-    """In the order in which a person would ask."""
+    """All figures, in the order in which a person would ask."""
     model = latency_model(profile.predictors(0), profile.roofline)
     figures = [
         held_out_errors(profile, "prefill"),

@@ -80,7 +80,7 @@ class GenerateAnswer:
         return b"".join(events)
 
     def at_once(self, index: int, output: Output, first: int, stop: int) -> bytes:
-        """As `tokens`: each event carries all the text anyway."""
+        """Send all at once as `tokens` does: each event carries all the text anyway."""
         return self.tokens(index, output, first, stop)
 
     def ending(self, index: int, output: Output) -> bytes:  # noqa: ARG002

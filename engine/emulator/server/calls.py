@@ -237,7 +237,7 @@ def _generate_prompt(body: GenerateBody) -> tuple[str | list[int], str]:
 
 
 def _check_number_of_ids(raw: bytes, param: str) -> None:
-    """Before they are made into objects: there is a comma between any two."""
+    """Refuse too many before they are made into objects: there is a comma between any two."""
     if not raw[1:65].lstrip().startswith(b'"') and raw.count(b",") >= MAX_PROMPT_TOKEN_IDS:
         raise refuse(f"`{param}` has more than {MAX_PROMPT_TOKEN_IDS} token ids", param=param)
 

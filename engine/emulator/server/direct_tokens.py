@@ -59,7 +59,7 @@ class DirectTokens:
         return self._sender.is_ready
 
     def answer(self, answer_id: str, request_id: str, pieces: Sequence[bytes]) -> DirectAnswer | None:
-        """For a choice of these pieces; None if the daemon is not there or it is too short."""
+        """The stream of a choice of these pieces; None if the daemon is not there or it is too short."""
         if not self._sender.is_ready or len(pieces) < 3:
             return None
         token_ids: list[int] = []
@@ -73,7 +73,7 @@ class DirectTokens:
         return DirectAnswer(answer_id, request_id, self._sender.next_stream(), token_ids)
 
     def begin(self, answer: DirectAnswer) -> None:
-        """Its first token goes through HTTP."""
+        """Begin after its first token, which goes through HTTP."""
         self._begun.append(
             Begun(
                 stream=answer.stream,
@@ -86,7 +86,7 @@ class DirectTokens:
         )
 
     def token(self, answer: DirectAnswer, produced: int) -> None:
-        """It has so many tokens now."""
+        """Note that it has so many tokens now."""
         if produced <= len(answer.token_ids):
             self._streams.append(answer.stream)
             self._token_ids.append(answer.token_ids[produced - 1])

@@ -16,7 +16,7 @@ def text_of_pieces(pieces: Sequence[bytes]) -> str:
 
 
 def chat_logprobs(pieces: Sequence[bytes], top: int) -> Mapping[str, Any]:
-    """In the form of /v1/chat/completions."""
+    """Log probabilities in the form of /v1/chat/completions."""
     content = []
     for token, likely in _with_alternatives(pieces, top):
         entries = [_entry(each, value) for each, value in likely.items()]
@@ -25,7 +25,8 @@ def chat_logprobs(pieces: Sequence[bytes], top: int) -> Mapping[str, Any]:
 
 
 def completion_logprobs(pieces: Sequence[bytes], top: int, *, echoed: int = 0) -> Mapping[str, Any]:
-    """In the form of /v1/completions; so many `echoed` pieces are the prompt's, whose first has none."""
+    """Log probabilities in the form of /v1/completions; so many `echoed` pieces are the prompt's, whose first
+    has none."""
     offset = 0
     tokens = [text_of_pieces([piece]) for piece in pieces]
     offsets = []

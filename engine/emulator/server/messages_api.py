@@ -175,7 +175,7 @@ class MessagesAnswer:
         return opening + b"".join([head + piece + tail for piece in output.plan.pieces[first:stop]])
 
     def at_once(self, index: int, output: Output, first: int, stop: int) -> bytes:
-        """As `tokens`: the gateway leaves out what the client has."""
+        """Send all at once as `tokens` does: the gateway leaves out what the client has."""
         return self.tokens(index, output, first, stop)
 
     def ending(self, index: int, output: Output) -> bytes:  # noqa: ARG002
@@ -258,7 +258,7 @@ def _stop_reason(output: Output) -> str:
 
 
 def _usage(outputs: Sequence[Output]) -> Mapping[str, int]:
-    """As Anthropic counts: `input_tokens` is without what the cache held."""
+    """Usage as Anthropic counts: `input_tokens` is without what the cache held."""
     usage = usage_of(outputs)
     cached: int = usage["prompt_tokens_details"]["cached_tokens"]
     return {

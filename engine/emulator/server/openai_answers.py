@@ -178,7 +178,7 @@ class ChatAnswer(_OpenAiAnswer):
         }
 
     def logprobs(self, output: Output, first: int, stop: int) -> Mapping[str, Any]:
-        """As the tokens of `content`."""
+        """Log probabilities as the tokens of `content`."""
         return chat_logprobs(output.plan.pieces[first:stop], self.call.logprobs or 0)
 
     def _call_of(self, index: int, arguments: str) -> Mapping[str, Any]:
@@ -205,7 +205,7 @@ class CompletionAnswer(_OpenAiAnswer):
         return {"text": self._echoed(index) + text}
 
     def logprobs(self, output: Output, first: int, stop: int) -> Mapping[str, Any]:
-        """As lists over the tokens of the answer."""
+        """Log probabilities as lists over the tokens of the answer."""
         return completion_logprobs(output.plan.pieces[first:stop], self.call.logprobs or 0)
 
     def whole_logprobs(self, index: int, output: Output) -> Mapping[str, Any]:

@@ -1,4 +1,4 @@
-"""From a call to what the emulated model will say: exact prompt length, exact output length, the text.
+"""Plans from a call what the emulated model will say: exact prompt length, exact output length, the text.
 
 Everything about an answer but its timing is known when its request arrives.
 """

@@ -42,7 +42,7 @@ class ResponsesAnswer:
         return opening + b"".join(deltas)
 
     def at_once(self, index: int, output: Output, first: int, stop: int) -> bytes:
-        """As `tokens`: the gateway leaves out what the client has."""
+        """Send all at once as `tokens` does: the gateway leaves out what the client has."""
         return self.tokens(index, output, first, stop)
 
     def ending(self, index: int, output: Output) -> bytes:  # noqa: ARG002
@@ -112,7 +112,7 @@ class ResponsesAnswer:
         }
 
     def _response(self, outputs: Sequence[Output]) -> Mapping[str, Any]:
-        """Without outputs it is in progress."""
+        """The response; without outputs it is in progress."""
         status = _status(outputs[0]) if outputs else "in_progress"
         return {
             "id": self._id,

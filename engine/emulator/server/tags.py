@@ -15,7 +15,7 @@ from pdmuxd.engine.link.request_tag import TAG_HEADER, decode_tag
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tag:
-    """Whose request it is, its id, and where its prompt is cached."""
+    """The tenant whose request it is, its id, and where its prompt is cached."""
 
     rid: str | None = None
     tenant: str = DEFAULT_TENANT

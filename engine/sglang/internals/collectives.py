@@ -52,7 +52,7 @@ class PrefillCollectives:
                 )
 
     def in_force(self) -> AbstractContextManager[object]:
-        """Around what prefill launches."""
+        """Put them in force around what prefill launches."""
         if not self._own:
             return nullcontext()
         return self._parallel.override(**self._own)

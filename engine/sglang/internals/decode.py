@@ -207,8 +207,8 @@ class SchedulerDecode:
             self._sample()
 
     def _left_for_chunk(self, request_ids: Sequence[str], tokens: int) -> int:
-        """Of so many prompt tokens, what these leave for the chunked request, in whole pages. With none it
-        sits the step out."""
+        """Count what these leave of so many prompt tokens for the chunked request, in whole pages. With none
+        it sits the step out."""
         s = self._s
         ahead = sum(
             len(request.origin_input_ids) + len(request.output_ids) - request.prefix_len

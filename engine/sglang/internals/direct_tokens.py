@@ -181,7 +181,7 @@ class DirectStreamer:
         return tokens
 
     def _begin(self, request: StreamedRequest) -> Begun | None:
-        """After its first tokens went SGLang's way, and its first event is on its way to the client."""
+        """Begin after its first tokens went SGLang's way, and its first event is on its way to the client."""
         params = request.sampling_params
         sent = request.send_token_offset
         answer_id = (params.custom_params or {}).get(TOKENS_KEY)

@@ -20,7 +20,7 @@ class ProcessGarbage:
         self._holder: GarbageHolder | None = None
 
     async def http_frozen(self, original: Callable[..., Awaitable[None]], manager: TokenizerManager) -> None:
-        """Around `TokenizerManager.freeze_gc`."""
+        """Wraps `TokenizerManager.freeze_gc`."""
         await original(manager)
         self.hold(
             "http",
@@ -29,7 +29,7 @@ class ProcessGarbage:
         )
 
     def detokenizer_frozen(self, _: object, manager: DetokenizerManager, request: FreezeRequest) -> None:
-        """After `DetokenizerManager.handle_freeze_gc_req`."""
+        """Runs after `DetokenizerManager.handle_freeze_gc_req`."""
         self.hold(
             "detokenizer",
             is_idle=lambda: not manager.decode_status,

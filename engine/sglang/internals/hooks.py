@@ -168,7 +168,7 @@ def _kernel_hooks(process: _Process) -> dict[str, Hook]:
 
 
 def _capturing(process: _Process) -> Callable[..., None]:
-    """Around capturing one group's decode graphs."""
+    """Wraps the capture of one group's decode graphs."""
 
     def capture(original: Callable[..., None], graphs: DecodeGraphs, stream_idx: int | None = None) -> None:
         groups = process.streams.groups if process.streams is not None else ()
@@ -199,7 +199,7 @@ def _before_capture(process: _Process, runner: ModelRunner) -> None:
 
 
 def _make_streams(process: _Process, gpu: int) -> None:
-    """In place of SGLang's own; its decode graphs and attention backends are made per group of these."""
+    """Replaces SGLang's own; its decode graphs and attention backends are made per group of these."""
     process.phases.begin("making streams")
     table = make_table(describe.sm_rules(gpu), process.environment)
     if process.environment.partition_kernels and torch.cuda.is_available():

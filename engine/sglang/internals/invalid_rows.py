@@ -38,7 +38,7 @@ class InvalidRows:
         sampling_info: SamplingInfo,
         **named: object,
     ) -> object:
-        """Around the last change of the logits before they are sampled: a row without a finite greatest value
+        """Wraps the last change of the logits before they are sampled: a row without a finite greatest value
         becomes uniform, so that whatever sampler there is takes some token. Nothing waits for the device, and
         nothing is done where no request of the batch restricts its tokens."""
         changed = original(runner, logits_output, sampling_info, **named)
@@ -51,7 +51,7 @@ class InvalidRows:
         return changed
 
     def greatest(self, result: BatchResult) -> Tensor | None:
-        """By row, the greatest logit of a result that was sampled last; to be read once that is copied. None
+        """The greatest logit by row of a result that was sampled last; to be read once that is copied. None
         if it was not sampled, or nothing restricts its tokens."""
         last, self._last = self._last, None
         return last[1] if last is not None and last[0] is result.logits_output else None
@@ -76,7 +76,7 @@ def _restricts(info: SamplingInfo) -> bool:
 
 
 def restrict(original: Callable[..., None], info: SamplingInfo) -> None:
-    """Around asking the grammars of a batch for their next tokens, on the host. Where one raises, its row
+    """Wraps asking the grammars of a batch for their next tokens, on the host. Where one raises, its row
     allows no token, so that its request fails alone, and the others have theirs."""
     try:
         original(info)
@@ -138,7 +138,7 @@ def refuse_empty(
     *args: object,
     **named: object,
 ) -> Grammar | None:
-    """Around compiling a grammar, in a thread of SGLang's: one that allows no first token is refused as one
+    """Wraps compiling a grammar, in a thread of SGLang's: one that allows no first token is refused as one
     that does not compile."""
     grammar = original(backend, key, *args, **named)
     invalid = sglang().InvalidGrammar

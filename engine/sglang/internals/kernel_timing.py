@@ -25,7 +25,7 @@ _log = logging.getLogger(__name__)
 
 
 class KernelTiming:
-    """Of one model's products."""
+    """Times the kernels of one model's products."""
 
     def __init__(self, kernels: PartitionKernels, model: Any) -> None:
         self._kernels = kernels
@@ -63,7 +63,7 @@ class KernelTiming:
         return fastest
 
     def _time_s(self, stream: Stream, gemm: Gemm, shape: Shape, rows: int, *, best_s: float) -> float | None:
-        """Of a graph, by `typical_s`; None for what cannot run on the partition."""
+        """Seconds of a graph, by `typical_s`; None for what cannot run on the partition."""
         weights = self._products[shape]
         weights = weights[: layers_to_time(rows, weights[0].nbytes)]
         before = self._kernels.put(gemm)

@@ -112,7 +112,8 @@ class LayerPauses:
             layer.forward = self._pausing(layer.forward)
 
     def launch(self, runner: ModelRunner, batch: ForwardBatch, count: int) -> object:
-        """In place of SGLang's own: the next `count` layers of a batch; the logits with the last."""
+        """Replaces SGLang's own: launches the next `count` layers of a batch; the logits come with the
+        last."""
         layers = runner.model_config.num_hidden_layers
         if not batch.split_index:
             self._begin(runner, batch)

@@ -95,7 +95,7 @@ class SchedulerPrefill:
             return start, self._streams.mark(stream), result
 
     def finish_prefill(self, batch: PrefillBatch, result: BatchResult, end: Event, *, hold: bool) -> None:
-        """Its last layer is done: stream first tokens, publish prompts, join the decode batch.
+        """Finish after the last layer: stream first tokens, publish prompts, join the decode batch.
 
         Decode is ordered behind the end of the prefill, whose KV it reads. With `hold` the tokens go out when
         `release_tokens` is called.

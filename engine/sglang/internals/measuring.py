@@ -125,7 +125,7 @@ class EngineMeasurer:
         return Measured(point_id=0)
 
     def _prefill_batch(self, lengths: Sequence[tuple[int, int]]) -> Batch:
-        """As serving forms it: by layers, or a step of prompt tokens alone."""
+        """The batch as serving forms it: by layers, or a step of prompt tokens alone."""
         return self._batches.split_prefill(lengths) if self._can_split else self._batches.mixed(lengths, ())
 
     def _prefill(self, message: Measure) -> Measured:

@@ -24,7 +24,7 @@ _log = logging.getLogger(__name__)
 
 
 def keep_on_loopback(environ: MutableMapping[str, str]) -> None:
-    """From now on the store of a process group that meets on loopback listens there alone, and Gloo's too.
+    """Make the store of a process group that meets on loopback listen there alone, and Gloo's too.
 
     What the user has set for Gloo holds. A PyTorch without the name is left as it is, with a line in the log.
     """

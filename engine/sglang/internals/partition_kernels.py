@@ -51,7 +51,7 @@ def launch_product(
     *rest: object,
     **named: object,
 ) -> Tensor:
-    """Around multiplying by a layer's weights."""
+    """Wraps the product with a layer's weights."""
     if kernels.sms is None:
         return original(method, layer, x, *rest, **named)
     outputs, inputs = layer.weight.shape
@@ -71,7 +71,7 @@ def launch_head(
     *rest: object,
     **named: object,
 ) -> Tensor:
-    """Around multiplying by the head's weights."""
+    """Wraps the product with the head's weights."""
     weight = getattr(head, "weight", None)
     if kernels.sms is None or weight is None:
         return original(processor, x, head, *rest, **named)
@@ -86,7 +86,7 @@ def launch_head(
 def launch_attention(
     kernels: PartitionKernels, original: Callable[..., Tensor], *given: object, **named: object
 ) -> Tensor:
-    """Around FlashAttention's kernel, of decode and of prefill: what it works out from the number of SMs, its
+    """Wraps FlashAttention's kernel, of decode and of prefill: what it works out from the number of SMs, its
     grid for one, then counts the partition's."""
     if kernels.attention and kernels.sms is not None:
         named["sm_margin"] = kernels.sm_margin
@@ -100,7 +100,7 @@ def capture_partition(
     graphs: DecodeGraphs,
     index: int | None = None,
 ) -> None:
-    """Around capturing the decode graphs of one partition."""
+    """Wraps the capture of the decode graphs of one partition."""
     sms = kernels.total_sms if index is None else streams.groups[index].decode_sms
     with kernels.on(sms):
         original(graphs, index)

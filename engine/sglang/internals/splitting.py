@@ -137,7 +137,7 @@ def launch_layers(
     reinit_attn_backend: bool = False,  # noqa: ARG001, FBT - SGLang's signature; `_own_attention` does it
     forward_count: int = 1,
 ) -> object:
-    """In place of SGLang's own prefill by layers. Raises: EngineError where nothing pauses."""
+    """Replaces SGLang's own prefill by layers. Raises: EngineError where nothing pauses."""
     if splitting is None or splitting.pauses is None:
         raise EngineError("the model is not split, and was to be prefilled by layers")
     return splitting.pauses.launch(runner, batch, forward_count)

@@ -16,7 +16,7 @@ LOOK_EVERY_S = 0.05
 
 
 async def end_without_delay(original: Callable[..., Awaitable[None]], manager: TokenizerManager) -> None:
-    """Around SGLang's watchdog: call it as soon as it would find nothing left to wait for.
+    """Wraps SGLang's watchdog: calls it as soon as it would find nothing left to wait for.
 
     It ends the schedulers and lets the HTTP server finish its responses. If the server is unhealthy it is
     called at once: requests of a dead scheduler never end.

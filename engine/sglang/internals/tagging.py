@@ -18,7 +18,7 @@ def tag(
     request: GenerateRequest,
     http_request: HttpRequest | None = None,
 ) -> None:
-    """Before a request is taken up: give it the tag that came with it, if any did.
+    """Give a request the tag that came with it, if any did, before it is taken up.
 
     Raises: ValueError, which SGLang answers by 400, if the tag is malformed.
     """

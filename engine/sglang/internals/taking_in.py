@@ -34,7 +34,7 @@ class _Alone:
 def take(
     original: Callable[..., object], s: Scheduler, received: TakenRequest, *given: object, **named: object
 ) -> None:
-    """Around making a request of what the tokenizer sent: an exception there is that request's own."""
+    """Wraps making a request of what the tokenizer sent: an exception there is that request's own."""
     try:
         original(s, received, *given, **named)
     except Exception as error:
@@ -47,7 +47,7 @@ def take(
 def queue(
     original: Callable[..., object], s: Scheduler, request: Request, is_retracted: bool = False
 ) -> None:
-    """Around queueing one, its grammar being compiled: only what a batch can be formed with is queued."""
+    """Wraps queueing one, its grammar being compiled: only what a batch can be formed with is queued."""
     if not is_retracted and not _is_plain(request.sampling_params):
         try:
             sglang().SamplingInfo.from_schedule_batch(_Alone(request), s.model_config.vocab_size)
@@ -72,7 +72,7 @@ def _is_plain(params: SamplingParams) -> bool:
 
 
 def _refuse(s: Scheduler, request: TakenRequest, why: str, status: int) -> None:
-    """As SGLang ends a request that its queue has no room for, by its id alone."""
+    """Refuse as SGLang ends a request that its queue has no room for, by its id alone."""
     reason: dict[str, object] = {"type": "abort", "status_code": status, "message": why}
     s.send_abort_output(
         sglang().AbortRequest(rid=request.rid, finished_reason=reason, abort_message=why), request

@@ -53,7 +53,7 @@ Launch = Callable[[Batch, int, Stream], Event]
 
 
 def decline_small_copy(_dsts: Sequence[Tensor], _srcs: Sequence[Tensor]) -> bool:
-    """In place of SGLang's copy of several small tensors with one kernel. It is compiled anew, 0.12 s while
+    """Replaces SGLang's copy of several small tensors with one kernel. It is compiled anew, 0.12 s while
     serving, for each pattern of types, sizes and addresses. This declines, and SGLang copies with a kernel
     per type."""
     return False
@@ -166,7 +166,7 @@ class _Product:
         return kernels.load(lambda count: self.multiply(rows[:count]), range(step, self.most_rows + 1, step))
 
     def run(self, counts: Sequence[int]) -> None:
-        """These numbers of rows."""
+        """Run these numbers of rows."""
         rows = self._rows()
         for count in counts:
             self.multiply(rows[:count])

@@ -35,7 +35,7 @@ def choose_whole_graphs(runner: ModelRunner) -> None:
 
 
 def capture_unsplit(original: Callable[[PrefillGraphs], None], graphs: PrefillGraphs) -> None:
-    """Around capturing fused batches: in a whole graph, attention does not divide a context among SMs.
+    """Wraps the capture of fused batches: in a whole graph, attention does not divide a context among SMs.
 
     The kernel that puts the parts of a divided context together would be launched for every request that the
     graph could hold: batches of up to 384 tokens took 14.9 ms instead of 9.6 (Llama-8B, one H200,

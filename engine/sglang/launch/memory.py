@@ -62,7 +62,8 @@ class Weights:
 
 
 def weights_of(model: str, extra: Sequence[str], *, tp_size: int) -> Weights | None:
-    """By the files of the model's folder, or by its configuration where there are none; None if unknown."""
+    """Weights by the files of the model's folder, or by its configuration where there are none; None if
+    unknown."""
     folder = Path(model).expanduser()
     config = read_config(folder)
     if config is None or any(word.partition("=")[0] in _OTHER_WEIGHTS for word in extra):
@@ -169,7 +170,7 @@ def _encoder(config: Mapping[str, Any]) -> tuple[int, int] | None:
 
 
 def _files_bytes(folder: Path) -> float | None:
-    """By the index of its files, or all of one kind; None if there are none."""
+    """Bytes by the index of its files, or of all of one kind; None if there are none."""
     try:
         index = json.loads((folder / "model.safetensors.index.json").read_text(encoding="utf-8"))
         return float(index["metadata"]["total_size"])

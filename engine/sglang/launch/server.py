@@ -1,4 +1,4 @@
-"""From our arguments to a running SGLang server."""
+"""Starts a SGLang server from our arguments."""
 
 from __future__ import annotations
 

@@ -62,7 +62,7 @@ class CpuStreams:
         """Nothing to wait for."""
 
     def elapsed_s(self, start: float, end: float) -> float:
-        """Between two instants."""
+        """Seconds between two instants."""
         return end - start
 
     def order(self, later: Stream, earlier: Stream) -> None:

@@ -57,7 +57,8 @@ class CudaStreams:
         self.groups = tuple(groups)
 
     def on(self, stream: Stream) -> AbstractContextManager[object]:
-        """As torch.cuda.stream; on a partition's stream launches are made for its SMs."""
+        """Sets the stream as torch.cuda.stream does; on a partition's stream launches are made for its
+        SMs."""
         sms = self._sms.get(stream.cuda_stream)
         context: AbstractContextManager[object] = torch.cuda.stream(stream)
         if self._kernels is None or sms is None:
@@ -89,7 +90,7 @@ class CudaStreams:
         return float(start.elapsed_time(end)) / 1000.0
 
     def order(self, later: Stream, earlier: Stream) -> None:
-        """Through an event; the host does not wait."""
+        """Order them through an event; the host does not wait."""
         later.wait_stream(earlier)
 
     def order_after(self, later: Stream, event: Event) -> None:

@@ -31,7 +31,7 @@ class Gemm:
 
     @property
     def name(self) -> str:
-        """As `parse` reads it: `cublas`, `cublaslt`, `cublaslt@112`."""
+        """The name as `parse` reads it: `cublas`, `cublaslt`, `cublaslt@112`."""
         return self.library if self.target_sms is None else f"{self.library}@{self.target_sms}"
 
     @classmethod
@@ -100,7 +100,7 @@ class GemmChoices:
         return self._fastest[key][min(bisect_left(all_rows, rows), len(all_rows) - 1)]
 
     def to_json(self) -> dict[str, dict[str, str]]:
-        """By `SMS:OUTPUTxINPUT`, then by rows."""
+        """JSON by `SMS:OUTPUTxINPUT`, then by rows."""
         return {
             f"{sms}:{shape[0]}x{shape[1]}": {
                 str(rows): gemm.name for rows, gemm in zip(all_rows, self._fastest[sms, shape], strict=True)

@@ -15,7 +15,7 @@ from pdmuxd.engine.sglang.streams.driver import load_driver, value_of
 
 
 class Kernels:
-    """Of launches on one stream, which must be the current one. Raises: EngineError."""
+    """Sees the kernels of launches on one stream, which must be the current one. Raises: EngineError."""
 
     def __init__(self, stream: int, seen: set[int] | None = None) -> None:
         self._driver = load_driver()

@@ -39,7 +39,7 @@ class PartitionKernels:
             self.leave(before)
 
     def enter(self, sms: int) -> int | None:
-        """From now on launches go to a partition of `sms` SMs; returns the SMs of the one before."""
+        """Let launches go from now on to a partition of `sms` SMs; returns the SMs of the one before."""
         before = self.sms
         self.sms = sms if 0 < sms < self.total_sms else None
         return before

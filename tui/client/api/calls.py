@@ -44,13 +44,13 @@ class Call:
 
     @property
     def options(self) -> dict[str, Any]:
-        """As the HTTP library takes it."""
+        """Options as the HTTP library takes them."""
         url = API + self.path
         given = {name: _text(value) for name, value in (self.query or {}).items() if value is not None}
         return {"method": self.method, "url": url, "params": given or None, "json": self.body}
 
     def headers(self, token: Token, why: str | None) -> list[tuple[bytes, bytes]]:
-        """In bytes, as a reason may be in any language."""
+        """Headers in bytes, as a reason may be in any language."""
         sent = {
             "Authorization": f"Bearer {token if isinstance(token, str) else token()}",
             "If-Match": f'"{self.if_match}"' if isinstance(self.if_match, int) else self.if_match,

@@ -83,11 +83,11 @@ class NotFoundError(ProblemError):
 
 
 class ConflictError(ProblemError):
-    """It exists already, or its state does not allow this."""
+    """Something exists already, or its state does not allow this."""
 
 
 class StaleVersionError(ProblemError):
-    """It has changed since the version that `if_match` names; nothing was changed by this call."""
+    """Something has changed since the version that `if_match` names; nothing was changed by this call."""
 
 
 class UnavailableError(ProblemError):

@@ -1058,7 +1058,7 @@ class ProfileOut(TypedDict):
 
 
 class ReleaseIn(TypedDict):
-    """Whose; of all tenants if none is named."""
+    """The tenant whose bodies are released; all tenants if none is named."""
 
     tenant: NotRequired[str | None]
 
@@ -1306,7 +1306,7 @@ class SloSetOut(TypedDict):
 
 
 class SmUseOut(TypedDict):
-    """Who had the SMs; null where there was nothing to average."""
+    """Use of the SMs; null where there was nothing to average."""
 
     split_ratio: float | None
     fused_ratio: float | None
@@ -1501,7 +1501,7 @@ class TotalsOut(TypedDict):
 
 
 class UnderTargetsOut(TypedDict):
-    """At the load of the last minutes, under one set of targets."""
+    """What holds at the load of the last minutes, under one set of targets."""
 
     loads: list[LoadOutlookOut]
     binding: list[BindingOut]
@@ -1515,7 +1515,7 @@ class UpgradeIn(TypedDict):
 
 
 class UpgradeOut(TypedDict):
-    """Who has taken over."""
+    """The daemon that has taken over."""
 
     before: str
     version: str

@@ -54,7 +54,7 @@ def guard_map(view: View, decode_sms: int | None, width: int, height: int) -> li
 
 
 def worst_cells(guard: GuardOut, decode_sms: int | None) -> dict[tuple[int, int], GuardCellOut]:
-    """By (prefill_new, decode_bs): the highest of those that differ only in reused tokens."""
+    """The worst cells by (prefill_new, decode_bs): the highest of those that differ only in reused tokens."""
     worst: dict[tuple[int, int], GuardCellOut] = {}
     for cell in guard.cells:
         place = (cell.prefill_new, cell.decode_bs)

@@ -9,7 +9,7 @@ from pdmuxd.tui.state.view import View
 
 
 def verdict(view: View, width: int, height: int) -> list[Line]:
-    """Who misses what and since when; the likely cause; what waits."""
+    """Say who misses what and since when; the likely cause; what waits."""
     found = judged(view)
     lines: list[Line] = []
     for number, sentence in enumerate(filter(None, found.lines or (found.short,))):

@@ -38,7 +38,7 @@ def recent_effect(name: str, view: View) -> EffectOut | None:
 
 
 def effect(name: str, view: View, width: int, height: int) -> list[Line]:
-    """Its heading, the SMs, this tenant, and the others that moved, most lost first."""
+    """Draw its heading, the SMs, this tenant, and the others that moved, most lost first."""
     last, now = recent_effect(name, view), view.daemon_now
     if last is None or now is None:
         return [heading(view, "What the last change did", width), line(("no change of late", Role.DIM))]
@@ -143,7 +143,7 @@ def _has_moved(before: StandingOut, after: StandingOut) -> bool:
 
 
 def _gain(before: StandingOut, after: StandingOut) -> float:
-    """Of the share met, of the target that lost more; below 0 where one did."""
+    """The gain of the share met, of the target that lost more; below 0 where one did."""
     return min(
         (after.ttft_attainment_ratio or 0.0) - (before.ttft_attainment_ratio or 0.0),
         (after.tbt_attainment_ratio or 0.0) - (before.tbt_attainment_ratio or 0.0),

@@ -102,7 +102,7 @@ def _load(load: TenantLoad) -> Line:
 
 
 def _other_goods(load: TenantLoad) -> str:
-    """By the engine's steps, and with a late gap forgiven, where a daemon tells them."""
+    """Goodput by the engine's steps, and with a late gap forgiven, where a daemon tells them."""
     if load.good_by_steps_per_s is None or load.good_forgiven_per_s is None:
         return ""
     by_steps, forgiven = formats.rate(load.good_by_steps_per_s), formats.rate(load.good_forgiven_per_s)

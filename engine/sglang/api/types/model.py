@@ -26,7 +26,7 @@ class ModelConfig(Protocol):
 
 
 class AttentionBackend(Protocol):
-    """Of whatever kind."""
+    """An attention backend of any kind."""
 
     def init_forward_metadata(self, forward_batch: object, /) -> None: ...
 

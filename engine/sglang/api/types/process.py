@@ -34,7 +34,7 @@ class ParallelOverride(Protocol):
 
 
 class GraphSettings(Protocol):
-    """Its part about graphs."""
+    """The settings' part about graphs."""
 
     cuda_graph_config: Graphs
 
