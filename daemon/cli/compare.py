@@ -72,6 +72,13 @@ _SEED = typer.Option("--seed", min=0, help="The first of the seeds.")
 _RESOLUTION = typer.Option(
     "--resolution", min=0.001, max=0.5, help="How far apart, relatively, the rates of the search are."
 )
+_DOUBLINGS = typer.Option(
+    "--doublings",
+    min=0,
+    max=6,
+    help="Run what the search found twice as long, so many times at most, until no more requests miss in the "
+    "second half than in the first; the search goes on at lower rates where the longer run does not hold.",
+)
 _SHUFFLE = typer.Option("--shuffle", help="Draw the trace's requests in a seeded order.")
 _MAX_INPUT = typer.Option("--max-input", min=1, help="Leave out requests with more input tokens.")
 _ABLATE = typer.Option("--ablate", help="Also run every policy with one of its mechanisms off at a time.")
@@ -94,6 +101,7 @@ class _RunOptions:
     seeds: Annotated[int, _SEEDS] = 3
     seed: Annotated[int, _SEED] = 0
     resolution: Annotated[float, _RESOLUTION] = DEFAULT_RESOLUTION
+    doublings: Annotated[int, _DOUBLINGS] = 2
     shuffle: Annotated[bool, _SHUFFLE] = False
     max_input: Annotated[int | None, _MAX_INPUT] = None
     ablate: Annotated[bool, _ABLATE] = False
@@ -141,6 +149,7 @@ def compare_policies(
         seeds=tuple(range(runs.seed, runs.seed + runs.seeds)),
         shuffle=runs.shuffle,
         resolution=runs.resolution,
+        doublings=0 if rates_rps else runs.doublings,
     )
     console = Console(stderr=True)
     with CompareProgress(console, shown=console.is_terminal and not output.no_progress) as progress:

@@ -64,6 +64,7 @@ def build_document(plan: ComparePlan, comparison: Comparison, origin: Origin) ->
             seeds=plan.seeds,
             rates_per_s=origin.rates_rps,
             resolution_ratio=plan.resolution,
+            doublings=plan.doublings,
         ),
         cells=cell_documents(comparison.cells),
         curve=tuple(
@@ -115,6 +116,8 @@ def _cell(cell: CellGoodput, best_rps: float) -> CellDocument:
                     )
                     for probe in seed.probes
                 ),
+                seconds=seed.seconds,
+                stands=seed.stands,
             )
             for seed in cell.seeds
         ),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 
 import msgspec
 
@@ -13,6 +14,8 @@ from pdmuxd.daemon.compare.search import FIRST_STEP, highest_passing, point_of, 
 from pdmuxd.daemon.replay.metrics import Metrics
 
 HINT_REQUESTS = 2000
+BY_CHANCE = 2.0
+"""Standard deviations that two counts of misses may differ by chance."""
 
 
 class SeedGoodput(msgspec.Struct, frozen=True, kw_only=True):
@@ -25,6 +28,10 @@ class SeedGoodput(msgspec.Struct, frozen=True, kw_only=True):
     """Of the run at that rate; None if no rate was held."""
     probes: tuple[Probe, ...]
     """All runs in the order of their rates, without their metrics."""
+    seconds: float
+    """Of arrivals in the run that held the rate."""
+    stands: bool | None = None
+    """Whether a run twice as long held the rate as well; None if no run was doubled."""
 
 
 class CellGoodput(msgspec.Struct, frozen=True, kw_only=True):
@@ -40,7 +47,7 @@ def find_goodput(plan: ComparePlan, cell: Cell, report: Callable[[float], None])
     start = point_of(prefill_capacity_rps(plan), plan.resolution)
     first_step, found = FIRST_STEP, []
     for seed in plan.seeds:
-        result = _search(plan, cell, seed, start, first_step, report)
+        result = _settled(plan, cell, _search(plan, cell, seed, start, first_step, report), report)
         found.append(result)
         if result.rate_rps > 0:  # where one seed ends, the next is not far
             start, first_step = point_of(result.rate_rps, plan.resolution), 2
@@ -65,7 +72,8 @@ def goodput_of_points(plan: ComparePlan, cell: Cell, runs: Iterable[tuple[Point,
         policy=cell.policy,
         tbt_s=cell.tbt_s,
         seeds=tuple(
-            _best(seed, probes, [p for p in probes if holds(p, slo)]) for seed, probes in by_seed.items()
+            _best(plan, seed, probes, [p for p in probes if holds(p, slo)])
+            for seed, probes in by_seed.items()
         ),
     )
 
@@ -98,19 +106,60 @@ def _search(
         first_step=first_step,
     )
     held = [] if found is None else [probes[found]]
-    return _best(seed, probes.values(), held)
+    return _best(plan, seed, probes.values(), held)
 
 
-def _best(seed: int, probes: Iterable[Probe], held: Sequence[Probe]) -> SeedGoodput:
+def _settled(
+    plan: ComparePlan, cell: Cell, found: SeedGoodput, report: Callable[[float], None]
+) -> SeedGoodput:
+    """Double the run until the share of good requests falls no more, at a lower rate if need be.
+
+    A queue that grows slowly is not seen in a short run: its last requests are in time, and those that would
+    have come next are not.
+    """
+    for doubling in range(1, plan.doublings + 1):
+        before = found.metrics
+        if before is None:
+            break
+        longer = replace(plan, seconds=plan.seconds * 2**doubling)
+        report(found.rate_rps)
+        run = probe(longer.run(found.rate_rps, cell.tbt_s, found.seed), cell.policy, found.rate_rps)
+        probes = (*found.probes, run)
+        if holds(run, plan.slo(cell.tbt_s)) and run.metrics is not None:
+            again = _best(longer, found.seed, probes, [run])
+            stands = not _more_missed(before, run.metrics)
+        else:
+            start = point_of(found.rate_rps, plan.resolution) - 1
+            again, stands = _search(longer, cell, found.seed, start, 1, report), False
+            probes = (*probes, *again.probes)
+        found = msgspec.structs.replace(again, stands=stands, probes=_by_rate(probes))
+        if stands:
+            break
+    return found
+
+
+def _more_missed(first: Metrics, both: Metrics) -> bool:
+    """Whether more requests of the second half missed than of the first, beyond chance (counts of rare
+    events scatter by their square root)."""
+    early = (1.0 - first.good_ratio) * first.requests
+    late = max(0.0, (1.0 - both.good_ratio) * both.requests - early)
+    share = (both.requests - first.requests) / first.requests
+    return late - early * share > BY_CHANCE * math.sqrt(early * share * share + late)
+
+
+def _best(plan: ComparePlan, seed: int, probes: Iterable[Probe], held: Sequence[Probe]) -> SeedGoodput:
     best = max(held, key=lambda p: p.rate_rps, default=None)
     return SeedGoodput(
         seed=seed,
         rate_rps=best.rate_rps if best else 0.0,
         metrics=best.metrics if best else None,
-        probes=tuple(
-            msgspec.structs.replace(p, metrics=None) for p in sorted(probes, key=lambda p: p.rate_rps)
-        ),
+        probes=_by_rate(probes),
+        seconds=plan.seconds,
     )
+
+
+def _by_rate(probes: Iterable[Probe]) -> tuple[Probe, ...]:
+    return tuple(msgspec.structs.replace(p, metrics=None) for p in sorted(probes, key=lambda p: p.rate_rps))
 
 
 def _lowest_rps(plan: ComparePlan) -> float:

@@ -33,6 +33,8 @@ class ComparePlan:
     """How far apart, relatively, two neighbouring rates of the search are."""
     e2e_s: float | None = None
     """Of whole answers; None: they have no target."""
+    doublings: int = 0
+    """How often a run is doubled, at most, to see whether the rate that was found stands."""
 
     def slo(self, tbt_s: float) -> Slo:
         """The targets of every request of a run. Raises: SloError."""

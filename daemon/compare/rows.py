@@ -106,9 +106,26 @@ def notes(document: CompareDocument) -> list[str]:
         )
     if any(cell.at_goodput is None for cell in document.cells):
         said.append("A goodput of 0 means that no rate was held at which a run has a few requests.")
+    said.extend(_unsettled(document))
     said.extend(ladder_notes(document))
     said.extend(profile_notes(document.profile))
     return said
+
+
+def _unsettled(document: CompareDocument) -> list[str]:
+    """Figures that would be lower after a longer run."""
+    named = [
+        f"{cell.policy} at {cell.tbt_ms:g} ms"
+        for cell in document.cells
+        if any(seed.stands is False for seed in cell.seeds)
+    ]
+    if not named:
+        return []
+    longest = document.runs.seconds * 2**document.runs.doublings
+    return [
+        f"Not settled after runs of {longest:g} s, and likely lower in longer ones: {', '.join(named)}; "
+        "more --doublings or --seconds tell."
+    ]
 
 
 def verdict(document: CompareDocument) -> str:

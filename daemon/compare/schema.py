@@ -46,6 +46,8 @@ class RunsDocument(msgspec.Struct, frozen=True, kw_only=True):
     rates_per_s: tuple[float, ...]
     """Empty when rates were searched for."""
     resolution_ratio: float
+    doublings: int
+    """How often the run at a seed's goodput was doubled at most."""
 
 
 class ProbeDocument(msgspec.Struct, frozen=True, kw_only=True):
@@ -65,6 +67,10 @@ class SeedDocument(msgspec.Struct, frozen=True, kw_only=True):
     goodput_requests_per_s: float
     metrics: Metrics | None
     probes: tuple[ProbeDocument, ...]
+    seconds: float
+    """Of arrivals in the run that held the rate."""
+    stands: bool | None
+    """Whether a run twice as long held it as well; null if no run was doubled."""
 
 
 class AtGoodput(msgspec.Struct, frozen=True, kw_only=True):

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from io import StringIO
 
 import msgspec
@@ -86,7 +87,7 @@ def test_a_name_is_broken_between_its_pieces_when_there_is_no_room(
 
 
 def nothing_held() -> Comparison:
-    seeds = (SeedGoodput(seed=0, rate_rps=0.0, metrics=None, probes=()),)
+    seeds = (SeedGoodput(seed=0, rate_rps=0.0, metrics=None, probes=(), seconds=60.0),)
     return Comparison(cells=(CellGoodput(policy="muxwise", tbt_s=0.02, seeds=seeds),), curve=(), common=())
 
 
@@ -102,6 +103,23 @@ def test_a_dash_stands_for_what_is_not_known_when_no_rate_was_held() -> None:
 
 def test_a_note_warns_when_runs_have_few_requests(found: Comparison) -> None:
     assert any("single ones decide" in note for note in notes(document(OF, found)))
+
+
+def test_a_note_names_who_has_not_settled() -> None:
+    of = replace(OF, doublings=2)
+    seeds = tuple(
+        SeedGoodput(seed=seed, rate_rps=0.0, metrics=None, probes=(), seconds=12.0, stands=stands)
+        for seed, stands in enumerate((True, False))
+    )
+    cells = tuple(
+        CellGoodput(policy=policy, tbt_s=0.02, seeds=mine)
+        for policy, mine in (("muxwise", seeds), ("auto", seeds[:1]))
+    )
+    said = notes(document(of, Comparison(cells=cells, curve=(), common=())))
+    (unsettled,) = [note for note in said if note.startswith("Not settled")]
+    assert f"runs of {4 * of.seconds:g} s" in unsettled
+    assert "muxwise at 20 ms" in unsettled
+    assert "auto" not in unsettled
 
 
 @pytest.mark.parametrize(

@@ -21,7 +21,7 @@ def compared(*rates_rps: tuple[float, float], specs: tuple[str, ...] = rungs(512
             policy=spec,
             tbt_s=0.05,
             seeds=tuple(
-                SeedGoodput(seed=seed, rate_rps=rate_rps, metrics=None, probes=())
+                SeedGoodput(seed=seed, rate_rps=rate_rps, metrics=None, probes=(), seconds=60.0)
                 for seed, rate_rps in enumerate(pair)
             ),
         )
