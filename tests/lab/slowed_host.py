@@ -4,9 +4,9 @@
 
 An engine that computes nothing (`front_end/fake_engine.py`) makes a token for each stream at each step, in
 time; the gateway's tokens come straight from it. Busy loops take the cores meanwhile. Arms by turns: `each`
-step written by itself, `paced` as the daemon does it. Good is an answer of which at most 1% of gaps are over
-the target at the client; by its steps each answer is good. Client and engine share the slowed cores, and what
-they lose is in the figures too.
+step written by itself, or several at once, by how much of the target an event may wait. Good is an answer of
+which at most 1% of gaps are over the target at the client; by its steps each answer is good. Client and
+engine share the slowed cores, and what they lose is in the figures too.
 """
 
 from __future__ import annotations
@@ -29,15 +29,18 @@ from bench_stream_rate import fake_engine
 from processes import cpu_s
 from stream_client import StreamLoad
 
-ARMS = ("each", "paced")
+from pdmuxd.daemon.tokens.pacing import PATIENCE_RATIO
+
+EACH = "each"
 LATE_RATIO = 0.01
 """Of an answer's gaps, that may be late: the rule of the promise."""
 
 
 @contextlib.contextmanager
-def busy_loops(count: int) -> Iterator[None]:
-    """Processes that want a core each, all the time."""
-    loops = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(count)]
+def busy_loops(count: int, nice: int) -> Iterator[None]:
+    """Processes that want a core each, all the time, at this much less priority."""
+    loop = ["nice", "-n", str(nice), sys.executable, "-c", "while True: pass"]
+    loops = [subprocess.Popen(loop) for _ in range(count)]
     try:
         yield
     finally:
@@ -54,9 +57,9 @@ def run_arm(
     tokens = tokenizer.with_name("tokens")
     with contextlib.ExitStack() as stack:
         port, _ = stack.enter_context(fake_engine(streams / tokens_per_s, tokenizer, tokens))
-        words = (str(tokens), str(tbt_s), *(["paced"] if arm == "paced" else []))
+        words = (str(tokens), str(tbt_s), *([] if arm == EACH else [arm]))
         port, pid = stack.enter_context(gateway(port, *words))
-        stack.enter_context(busy_loops(args.loops))
+        stack.enter_context(busy_loops(args.loops, args.nice))
         target = {"host": "127.0.0.1", "port": port, "key": GATEWAY_KEY, "model": MODEL, "extra": {}}
         load = StreamLoad(
             streams=streams,
@@ -90,7 +93,14 @@ def main() -> None:
     parser.add_argument(
         "--tbt-ms", nargs="+", type=float, default=[50.0, 100.0], help="(default: %(default)s)"
     )
+    parser.add_argument(
+        "--arms",
+        nargs="+",
+        default=[EACH, str(PATIENCE_RATIO)],
+        help="each, or the share of the target that an event may wait (default: %(default)s)",
+    )
     parser.add_argument("--loops", type=int, default=2, help="that are busy meanwhile (default: %(default)s)")
+    parser.add_argument("--nice", type=int, default=0, help="of the loops (default: %(default)s)")
     parser.add_argument("--mean-tokens", type=int, default=200, help="of an answer (default: %(default)s)")
     parser.add_argument("--warm-up-s", type=float, default=6.0, help="(default: %(default)s)")
     parser.add_argument("--seconds", type=float, default=8.0, help="of each arm (default: %(default)s)")
@@ -102,7 +112,7 @@ def main() -> None:
         for load in args.loads:
             streams, rate = load.split(":")
             for tbt_ms in args.tbt_ms:
-                for arm in ARMS:
+                for arm in args.arms:
                     row = run_arm(arm, int(streams), float(rate), tbt_ms / 1e3, folder, args)
                     print(json.dumps(row), flush=True)
                     if args.json is not None:

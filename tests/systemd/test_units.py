@@ -100,6 +100,14 @@ def test_the_daemon_is_watched_when_it_runs(service: configparser.SectionProxy) 
     assert service["RestartPreventExitStatus"] == "2"
 
 
+def test_tokens_do_not_wait_for_ordinary_services_when_cores_are_short(
+    service: configparser.SectionProxy,
+) -> None:
+    # 100 and 0 are what all others have.
+    assert int(service["CPUWeight"]) > 100
+    assert int(service["Nice"]) < 0
+
+
 def test_state_and_sockets_are_private_when_systemd_makes_their_directories(
     service: configparser.SectionProxy,
 ) -> None:

@@ -1,8 +1,8 @@
 """The gateway in a process of its own, in front of an engine that somebody else started.
 
 Its arguments: the engine's URL, its key, the model; a socket where the scheduler's tokens come in, if any;
-the tenant's TBT target in seconds; and `paced`, if it is to watch the host and write several steps at once as
-the daemon does. It prints its URL.
+the tenant's TBT target in seconds; and, if it is to watch the host and write several steps at once as the
+daemon does, the share of the target that an event may wait. It prints its URL.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from lone_gateway import lone_gateway
 
 from pdmuxd.daemon.duties.host_load import HostLoad, start_watching_host
 from pdmuxd.daemon.process.logging import configure_logging
+from pdmuxd.daemon.tokens import receiver as receivers
 from pdmuxd.engine.link.garbage import GarbageHolder
 
 
@@ -33,6 +34,7 @@ async def main(
         AsyncExitStack() as stack,
     ):
         if paced and receiver is not None:
+            receivers.PATIENCE_RATIO = float(paced)
             start_watching_host(stack, HostLoad(receiver.counts.pace))
         GarbageHolder("gateway", is_idle=lambda: False).hold()
         sys.stdout.write(f"{url}\n")

@@ -76,9 +76,11 @@ class Stream(asyncio.Protocol):
         if events:
             if self._seen_s is None:
                 self._client.first(now_s - self._sent_s, now_s)
+                self._gaps += events - 1
             else:
                 gap_s = now_s - self._seen_s
-                self._gaps += 1
+                # Of several tokens that come at once all but the first come with no gap at all.
+                self._gaps += events
                 self._late += gap_s > self._client.tbt_target_s
                 self._client.gap(gap_s, now_s)
             self._seen_s = now_s
