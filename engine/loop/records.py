@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import fields
 
 from pdmuxd.engine.core.roofline import NO_PREFILL
-from pdmuxd.engine.core.types import Feedback, Mode, PrefillFeedback, PrefillSample, Reason
+from pdmuxd.engine.core.types import DecisionNumbers, Feedback, Mode, PrefillFeedback, PrefillSample, Reason
 from pdmuxd.engine.link.messages import IterationRecord, TenantQueue, TenantQueues
 from pdmuxd.engine.loop.decode import Step, StepTiming
 from pdmuxd.engine.loop.prefill import LayerwiseBatch
+
+_NUMBERS = tuple(
+    field.name for field in fields(DecisionNumbers) if field.name in IterationRecord.__struct_fields__
+)
+"""The numbers behind a decision that the daemon is told, too."""
 
 
 def step_record(step: Step, *, number: int, now_s: float, timing: StepTiming) -> IterationRecord:
@@ -34,16 +40,11 @@ def step_record(step: Step, *, number: int, now_s: float, timing: StepTiming) ->
         prefill_sum_new_times_reused=shape.sum_new_times_reused,
         prefill_bs=shape.bs,
         prefill_layers=step.prefill_layers,
-        predicted_decode_s=numbers.predicted_decode_s,
-        predicted_prefill_s=numbers.predicted_prefill_s,
-        predicted_fused_s=numbers.predicted_fused_s,
         measured_decode_s=timing.busy_s if is_split else None,
         measured_step_s=timing.gap_s,
         host_late_s=timing.host_late_s,
         stall_s=timing.stall_s,
-        tbt_target_s=numbers.tbt_target_s,
-        guard_ratio=numbers.guard_ratio,
-        tbt_slack_s=numbers.tbt_slack_s,
+        **{name: getattr(numbers, name) for name in _NUMBERS},
     )
 
 

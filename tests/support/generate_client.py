@@ -60,7 +60,7 @@ def generated(document: Json) -> dict[str, str]:
         "models.py": "\n".join(_models(document["components"]["schemas"])),
         "operations.py": "\n".join(_operations(document, is_async=False)),
         "async_operations.py": "\n".join(_operations(document, is_async=True)),
-        "../wire.py": "\n".join(_values({**_events(), **document["components"]["schemas"]})),
+        "../wire.py": "\n".join(console_values(document["components"]["schemas"])),
     }
 
 
@@ -107,8 +107,9 @@ def _events() -> Json:
     return schemas
 
 
-def _values(schemas: Json) -> Iterator[str]:
-    """What the console reads, as structs that take what an older or a newer daemon says.
+def console_values(answers: Json | None = None) -> Iterator[str]:
+    """What the console reads, as structs that take what an older or a newer daemon says; the events alone
+    without `answers`, the schemas of the document.
 
     A number, a list or what may be null has a default: an older daemon may not send it. Words are texts: a
     newer daemon has some that this console does not know.
@@ -117,7 +118,8 @@ def _values(schemas: Json) -> Iterator[str]:
     yield "from __future__ import annotations\n"
     yield "from datetime import datetime\n"
     yield f"import msgspec\n\nAPI_VERSION = {API_VERSION}\n\n"
-    wanted = [*(kind.__name__ for kind in EVENTS.values()), *READ_BY_CONSOLE]
+    schemas = {**_events(), **(answers or {})}
+    wanted = [*(kind.__name__ for kind in EVENTS.values()), *(READ_BY_CONSOLE if answers else ())]
     lenient: set[str] = set()  # those that can be made of nothing
     for name in _inner_first(wanted, schemas):
         base = BASES.get(name)
