@@ -70,6 +70,7 @@ test-sglang: $(READY) $(if $(filter file,$(origin PYTHON_SGLANG)),$(VENV_SGLANG)
 lint: $(READY)
 	@$(VENV)/bin/ruff check . && $(VENV)/bin/ruff format --check .
 	@$(PY) tests/support/retired_names.py
+	@$(PY) tests/support/docstring_starts.py
 
 types: $(READY) .build/src/pdmuxd
 	@$(PY) -m mypy

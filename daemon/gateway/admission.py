@@ -40,7 +40,7 @@ class Admission:
         return self._max_in_flight
 
     def use_max(self, max_in_flight: int) -> None:
-        """From now on at most so many may be in flight. Requests that are in flight already stay."""
+        """Let at most so many be in flight from now on. Requests that are in flight already stay."""
         self._max_in_flight = max_in_flight
 
     @property

@@ -140,7 +140,7 @@ class Gateway:
         self.use_directory(directory)
 
     def use_directory(self, snapshot: DirectorySnapshot, change: DirectoryChange | None = None) -> None:
-        """From now on tenants and keys are those of `snapshot`; `change` is what differs, if known."""
+        """Take tenants and keys from `snapshot` from now on; `change` is what differs, if known."""
         is_next = change is not None and change.before is self._authenticator.directory
         self._authenticator.directory = snapshot
         self.admission.expect(len(snapshot.tenants))
@@ -152,13 +152,13 @@ class Gateway:
             self._first_tokens.use_tenants(snapshot.tenants.values())
 
     def use_limits(self, limits: BodyLimits, times: EngineTimes) -> None:
-        """From now on requests may be so large and take so long."""
+        """Let requests be so large and take so long from now on."""
         self.quarantine.hold_s = times.quarantine_s
         self._intake.limits = limits
         self._forwarder.times = times
 
     def use_engine(self, address: EngineAddress) -> None:
-        """From now on requests go to the engine at `address`."""
+        """Send requests to the engine at `address` from now on."""
         self._slot.fill(address)
 
     def lose_engine(self, state: str, reason: str | None = None) -> None:

@@ -1,4 +1,4 @@
-"""Whose key a request has, and what becomes of an address that keeps sending wrong ones."""
+"""Finds whose key a request has, and what becomes of an address that keeps sending wrong ones."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Authenticator:
         self._failures = failures or AuthFailures(_MAX_FAILURES, time.monotonic)
 
     def identify(self, call: Call, scope: Scope) -> Identity:
-        """Whose key the request has.
+        """Find whose key the request has.
 
         Most of an address's further wrong keys are refused before they come here (`httpd/doors.py`).
 

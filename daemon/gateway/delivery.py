@@ -75,7 +75,7 @@ class Delivery:
         self._count((now_s - self._written_s,))
 
     def written(self) -> None:
-        """It was written."""
+        """Note that it was written."""
         self._written_s = self._clock()
 
     def wrote(self, at_s: float) -> None:

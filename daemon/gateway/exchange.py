@@ -80,13 +80,12 @@ class Exchange:
         waits_for_another: bool = False,
         head_sent: bool = False,
     ) -> None:
-        """With `holds_head` the head of a stream waits for its first bytes: an engine that ends the request
-        without beginning it is then answered as an error, and not in a stream that was opened for it.
-        `merged` is where the scheduler's tokens of the answer arrive; `push` writes them past this task.
-        `retry_after_s` says by the cause when such a request may come again. With `waits_for_another` the
-        caller tells a client of a lost engine (`finish_early`) that had nothing of its answer. `head_sent`:
-        an exchange with an engine that was lost has sent the head of the stream.
-        """
+        """Prepare one exchange. With `holds_head` the head of a stream waits for its first bytes: an engine
+        that ends the request without beginning it is then answered as an error, and not in a stream that was
+        opened for it. `merged` is where the scheduler's tokens of the answer arrive; `push` writes them past
+        this task. `retry_after_s` says by the cause when such a request may come again. With
+        `waits_for_another` the caller tells a client of a lost engine (`finish_early`) that had nothing of
+        its answer. `head_sent`: an exchange with an engine that was lost has sent the head of the stream."""
         self.upstream = upstream
         self.rid = rid
         self.end = End.COMPLETE

@@ -72,7 +72,7 @@ class _Sent:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Forecast:
-    """For one request: seconds until its first token, and the same with nobody ahead of it."""
+    """Forecasts for one request: seconds until its first token, and the same with nobody ahead of it."""
 
     first_token_s: float
     alone_s: float
@@ -119,7 +119,7 @@ class FirstTokens:
         self._wishing = {tenant.name for tenant in tenants if _wishes(tenant)}
 
     def use_changed(self, changed: Iterable[ChangedTenant]) -> None:
-        """Of the tenants these have changed: with ten thousand, looking at all takes 5 ms."""
+        """Look at the tenants that these have changed: with ten thousand, looking at all takes 5 ms."""
         for name, _, tenant in changed:
             wishes = tenant is not None and _wishes(tenant)
             (self._wishing.add if wishes else self._wishing.discard)(name)
@@ -164,7 +164,7 @@ class FirstTokens:
         heapq.heappush(self._deadlines, (deadline_s, rid))
 
     def forecast(self, tenant: TenantRecord, new_tokens: int, now_s: float) -> Forecast:
-        """For a request that would be sent now. Takes some microseconds, however many wait."""
+        """Forecast for a request that would be sent now. Takes some microseconds, however many wait."""
         self._expire(now_s)
         rank = _RANK[tenant.priority_class]
         own_s = 0.0 if self.speed is None else self.speed(new_tokens)

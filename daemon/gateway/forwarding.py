@@ -73,7 +73,7 @@ class Forwarder:
         first_byte_within_s: Sequence[float],
         holds_head: bool,
     ) -> None:
-        """To the engine that serves, or the next one that does. Raises: RequestError 503 if none serves.
+        """Send to the engine that serves, or the next one that does. Raises: RequestError 503 if none serves.
 
         A request that was in an engine when it ended goes to no other, since it may be what ends engines;
         unless another request that was there is known to be, the client had nothing of its answer, and the
@@ -208,7 +208,8 @@ class Forwarder:
         return waiting.result() if await done_before_gone(waiting, call.receive) else None
 
     def _left_to_wait_s(self, call: Call, within_s: float) -> float:
-        """Until an engine must serve: `within_s` from the begin of the call, or as long as all may wait."""
+        """Seconds until an engine must serve: `within_s` from the begin of the call, or as long as all may
+        wait."""
         return call.started_s + max(self.times.wait_s, within_s) - time.monotonic()
 
 

@@ -1,4 +1,4 @@
-"""Who asks, by the bearer key; and what the client calls the request."""
+"""Finds who asks, by the bearer key; and what the client calls the request."""
 
 from __future__ import annotations
 

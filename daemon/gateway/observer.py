@@ -1,4 +1,4 @@
-"""Who is told of each request that goes through the gateway."""
+"""Says who is told of each request that goes through the gateway."""
 
 from __future__ import annotations
 

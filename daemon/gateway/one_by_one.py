@@ -12,7 +12,7 @@ from collections import deque
 
 
 class OneByOne:
-    """For one event loop; requests are served in the order in which they ask."""
+    """Queue of one event loop; requests are served in the order in which they ask."""
 
     def __init__(self) -> None:
         self._waiting: deque[asyncio.Future[None]] = deque()

@@ -73,7 +73,7 @@ class Quarantine:
         self._left.append((self._clock(), engine, (tenant, _digest(payload, rid)), rid))
 
     def engine_died(self, engine: object, reason: str | None = None) -> None:
-        """It ended, for this reason, and not because an operator wanted it to."""
+        """Note that the engine ended for this reason, and not because an operator wanted it to."""
         self._died = engine, reason
         since_s = self._clock() - LEFT_S
         gone = {body: rid for at_s, of, body, rid in self._left if of is engine and at_s >= since_s}
@@ -201,7 +201,7 @@ def _digest(payload: bytes, rid: str) -> bytes:
 
 
 def _left_s(deaths: Sequence[_Death], since_s: float) -> float:
-    """It is held until one death less would be too few to hold it."""
+    """Seconds that it is held: until one death less would be too few to hold it."""
     return deaths[-_DEATHS_TO_HOLD].at_s - since_s
 
 

@@ -66,7 +66,8 @@ class Route:
     dialect: dialects.Dialect = dialects.OPENAI
 
     def dialect_for(self, scope: Scope) -> dialects.Dialect:
-        """Its API; the paths of models are in both, and Anthropic's clients say which version they speak."""
+        """The dialect of a path's API; paths of models are in both, and Anthropic's clients say their
+        version."""
         if self.kind in (Kind.MODELS, Kind.MODEL) and header(scope, ANTHROPIC_VERSION) is not None:
             return dialects.ANTHROPIC
         return self.dialect

@@ -31,7 +31,7 @@ class Mismatch(StrEnum):
 
 
 class Numbers:
-    """Of the events of one answer, where they have any."""
+    """Numbers of the events of one answer, where they have any."""
 
     __slots__ = ("last", "used")
 
@@ -110,7 +110,7 @@ class Choice:
     # The scheduler's tokens ----------------------------------------------------------------------------
 
     def begin(self, text: IncrementalText, first_text: str, token_ids: Sequence[int] = ()) -> None:
-        """It has begun; `first_text` is what the front end sends first, of these tokens."""
+        """Note that it has begun; `first_text` is what the front end sends first, of these tokens."""
         if self._think:
             first_text = first_text.replace(self._think[0], "", 1)
         self._text, self._first_text = text, first_text
@@ -184,7 +184,7 @@ class Choice:
         self._count += len(token_ids)
 
     def stop_tokens(self) -> None:
-        """From now on the front end alone brings text."""
+        """Let the front end alone bring text from now on."""
         self.uses_tokens = False
         self._early.clear()
         self.early_characters = 0
@@ -313,7 +313,7 @@ class GrowingChoice(Choice):
         """Tokens that the client's last event has."""
 
     def begin(self, text: IncrementalText, first_text: str, token_ids: Sequence[int] = ()) -> None:
-        """It has begun."""
+        """Note that it has begun."""
         super().begin(text, first_text, token_ids)
         self._add(piece_of(first_text), token_ids)
 

@@ -71,12 +71,12 @@ class Vocabulary:
         self._size = int(self._tokenizer.get_vocab_size(with_added_tokens=True))
 
     def known(self, token_ids: Sequence[int]) -> list[int]:
-        """As SGLang does it: token 0 for whatever is no token, such as what stands for an image."""
+        """Replace, as SGLang does, whatever is no token, such as what stands for an image, by token 0."""
         size = self._size
         return [token_id if 0 <= token_id < size else 0 for token_id in token_ids]
 
     def decode(self, token_ids: Sequence[int], *, skip_special_tokens: bool) -> str:
-        """Their text."""
+        """Make text of them."""
         return str(self._tokenizer.decode(token_ids, skip_special_tokens=skip_special_tokens))
 
     def single(self, token_id: int, *, skip_special_tokens: bool) -> str:
@@ -156,7 +156,7 @@ class IncrementalText:
         return self._read == len(self._ids) and not self._pending
 
     def push_one(self, token_id: int) -> Piece:
-        """As `push` of one token, and mostly without the tokenizer."""
+        """Push one token as `push` does, and mostly without the tokenizer."""
         if self._is_whole:
             piece = self._remembered.get(token_id)
             if piece is None:

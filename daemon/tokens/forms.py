@@ -24,7 +24,7 @@ _NUMBER = re.compile(rb'"sequence_number":(\d+)')
 
 
 class Shape(StrEnum):
-    """Whose events they are."""
+    """The form of an answer's events."""
 
     OPENAI = "openai"
     """/v1/chat/completions and /v1/completions: each event has what is new."""
@@ -50,7 +50,8 @@ class Template:
     __slots__ = ("head", "prompt_tokens", "slots", "tail")
 
     def __init__(self, head: bytes, tail: bytes, *, is_numbered: bool = False) -> None:
-        """Of one event; `tail` may hold numbers of tokens, and with `is_numbered` the event's own."""
+        """Take the parts of one event; `tail` may hold numbers of tokens, and with `is_numbered` the event's
+        own."""
         self.head, self.tail, self.prompt_tokens = head, tail, 0
         self.slots: tuple[tuple[Slot, bytes], ...] = ()
         """Numbers with what stands behind each; `tail` is what stands before the first."""

@@ -19,7 +19,7 @@ class Writer(Protocol):
         """Whole events as they are written; None: the client takes nothing now."""
 
     def wrote(self, at_s: float) -> None:
-        """They have been written, at this time of the monotonic clock."""
+        """Note that they have been written, at this time of the monotonic clock."""
 
 
 def deliver(outboxes: Iterable[Outbox]) -> float:
@@ -45,7 +45,7 @@ def deliver(outboxes: Iterable[Outbox]) -> float:
 
 
 class Outbox:
-    """For one event loop and one task that `take`s.
+    """Holds what is to be sent, for one event loop and one task that `take`s.
 
     While that task waits here, nothing is on its way to the client, and `deliver` may write past it: a token
     costs no switch between tasks then.
@@ -72,7 +72,7 @@ class Outbox:
         self._is_closed = False
 
     def use_writer(self, writer: Writer | None) -> None:
-        """From now on `writer` may be given what is new.
+        """Let `writer` be given what is new from now on.
 
         With None nobody but the task writes, and nothing here holds whom `writer` belongs to.
         """
@@ -129,7 +129,7 @@ class Outbox:
         return parts[0] if len(parts) == 1 else b"".join(parts)
 
     async def taken(self) -> None:
-        """Until what waits has gone to the client."""
+        """Wait until what waits has gone to the client."""
         self._taken = asyncio.get_running_loop().create_future()
         await self._taken
 

@@ -22,7 +22,7 @@ MEASURED_AGAIN_S = 60.0
 
 
 class Pace:
-    """For all answers of a daemon, in one event loop."""
+    """Paces all answers of a daemon, in one event loop."""
 
     def __init__(self) -> None:
         self.steps = 1

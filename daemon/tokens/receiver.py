@@ -150,7 +150,7 @@ class TokenReceiver:
             self.counts.pace.writing_s += deliver(touched)
 
     def _hold(self, touched: list[Outbox], *, new_steps: int) -> list[Outbox]:
-        """Those that are to be written now; others wait for the next step, if that comes in time for them."""
+        """Choose those to write now; others wait for the next step, if that comes in time for them."""
         pace, now_s = self.counts.pace, time.monotonic()
         if new_steps:
             if now_s - self._step_s < _LONGEST_PERIOD_S:

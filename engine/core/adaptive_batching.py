@@ -110,7 +110,8 @@ def hold_deadline_free_s(batch: Sequence[WaitingRequest], *, now_s: float) -> fl
 
 
 def dispatched(state: AdaptiveBatchingState, *, depth: int, fill_s: float) -> AdaptiveBatchingState:
-    """After a dispatch: W becomes the fill time if D was reached; D becomes the depth, at a captured size."""
+    """Learn from a dispatch: W becomes the fill time if D was reached; D becomes the depth, at a captured
+    size."""
     low, high = WINDOW_RANGE_S
     reached = depth >= state.depth
     return replace(

@@ -61,7 +61,7 @@ class BatchSizeCorrection:
         return self.hopes[at] if at < len(SIZES) else self.hoped_level
 
     def passed(self, seconds: float) -> BatchSizeCorrection:
-        """After a step that says nothing of sizes."""
+        """The value after a step that says nothing of sizes."""
         return self._at(
             self.clock_s + seconds, self.ratios, self.steps, self.seen_s, self.level, self.level_s
         )

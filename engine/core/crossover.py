@@ -110,7 +110,8 @@ class CrossoverSamples:
     memory: _Pair = _Pair()
 
     def plus(self, sample: PrefillSample) -> CrossoverSamples:
-        """With one sample more; one that is not a measurement (no tokens, not finite) changes nothing."""
+        """The value with one sample more; one that is not a measurement (no tokens, not finite) changes
+        nothing."""
         new, reused = sample.new_tokens, sample.reused_tokens
         if new <= 0 or reused < 0 or not (math.isfinite(sample.compute_s) and math.isfinite(sample.memory_s)):
             return self

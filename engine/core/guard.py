@@ -63,7 +63,7 @@ class AssumedRatio:
 
     @classmethod
     def of(cls, ratio: float) -> AssumedRatio:
-        """After one step."""
+        """The cell after one step."""
         return cls(ratio, FIRST_DEVIATION * ratio)
 
     @property
@@ -77,7 +77,7 @@ class AssumedRatio:
         return self.steps == KNOWN_STEPS
 
     def after(self, ratio: float) -> AssumedRatio:
-        """After one more step."""
+        """The cell after one more step."""
         weight = max(WEIGHT, 1.0 / (self.steps + 1))
         off = ratio - self.mean
         mean = self.mean + weight * off
@@ -113,8 +113,8 @@ class ContentionGuard:
         return self.device_ratio * (self.assumed_ratio(decode_sms) if known is None else known)
 
     def assumed_ratio(self, decode_sms: int) -> float:
-        """Of a cell of which nothing is known, before `device_ratio`: by the steps seen on so many SMs, or by
-        the worse of the nearest more and fewer SMs that were seen; the default while none was."""
+        """The ratio of a cell of which nothing is known, before `device_ratio`: by the steps seen on so many
+        SMs, or by the worse of the nearest more and fewer SMs that were seen; the default while none was."""
         if not self.assumed:
             return self.default_ratio
         if decode_sms in self.assumed:

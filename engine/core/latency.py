@@ -273,7 +273,7 @@ class SoloRunModel:
         return fitted_s + fallback_s - self.fallback.fused_s(prefill, usual, sms)
 
     def colocated_ratio(self, sms: int) -> float:
-        """As measured, or the fallback's."""
+        """The ratio as measured, or the fallback's."""
         fitted = self.prefill.get(sms)
         return (fitted.colocated_ratio if fitted is not None else 0.0) or self.fallback.colocated_ratio(sms)
 

@@ -76,7 +76,7 @@ class LatencyMargin:
 
     @property
     def ratio(self) -> float:
-        """Of what is expected of a step: few take longer."""
+        """The ratio to what is expected of a step: few take longer."""
         return 1.0 + self.factor * self.deviation
 
     @property
@@ -120,7 +120,7 @@ class LatencyMargin:
         )
 
     def stalled(self, stall_s: float) -> LatencyMargin:
-        """After a step of another kind that stalled for so long."""
+        """The value after a step of another kind that stalled for so long."""
         return LatencyMargin(
             deviation=self.deviation,
             factor=self.factor,
@@ -131,7 +131,8 @@ class LatencyMargin:
         )
 
     def without_a_step(self, *, instead_s: float = 0.0) -> LatencyMargin:
-        """After a step that was not fused: the floor is forgotten, or no fused step would ever be tried.
+        """The value after a step that was not fused: the floor is forgotten, or no fused step would ever be
+        tried.
 
         So is scatter beyond what is assumed at first, with the half-life of what sizes took, for the seconds
         of steps that ran `instead_s` of fused ones: what was learned while a host was slow would else keep

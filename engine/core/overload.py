@@ -76,7 +76,7 @@ class Overload:
         return bool(self.kept_shares)
 
     def with_late(self, requests: Iterable[WaitingRequest]) -> Overload:
-        """These have become too late."""
+        """The value when these have become too late."""
         kept_shares, used_tokens = dict(self.kept_shares), dict(self.used_tokens)
         late_tokens = self.late_tokens
         for request in requests:
@@ -93,8 +93,8 @@ class Overload:
     def ordered(
         self, by_slack: Sequence[WaitingRequest], behind: Collection[str] | None = None
     ) -> tuple[list[WaitingRequest], frozenset[str]]:
-        """Those that can still make it, given in order of slack, by class, lot and share; and the passed
-        over. `behind`: the tenants below their share, if that is not one of prompt tokens."""
+        """Order those that can still make it, given in order of slack, by class, lot and share; and the
+        passed over. `behind`: the tenants below their share, if that is not one of prompt tokens."""
         if behind is None:
             behind = self.behind(by_slack)
         kept_shares = self.kept_shares

@@ -242,7 +242,7 @@ def form_timely_batch(
 
 
 def begun_within(batch: Iterable[WaitingRequest], tokens: int) -> tuple[WaitingRequest, ...]:
-    """Those that begin in a step of so many prompt tokens; the others wait on."""
+    """Requests that begin in a step of so many prompt tokens; the others wait on."""
     begun: list[WaitingRequest] = []
     for request in batch:
         if tokens <= 0:
@@ -258,9 +258,9 @@ def fitting_within(
     unreachable: Collection[str],
     may_begin: Callable[[tuple[WaitingRequest, ...]], bool],
 ) -> tuple[WaitingRequest, ...]:
-    """Of `batch` in its order, those in time that fit whole into so many prompt tokens, and the first that
-    does not if it `may_begin`: the rest of it is for the next step. `may_begin` is given it and those after.
-    """
+    """Requests of `batch`, in its order, in time that fit whole into so many prompt tokens, and the first
+    that does not if it `may_begin`: the rest of it is for the next step. `may_begin` is given it and those
+    after."""
     fitting: list[WaitingRequest] = []
     has_asked = False
     for index, request in enumerate(batch):
@@ -297,7 +297,7 @@ def _by_ttft(request: WaitingRequest, slack_s: float) -> tuple[float, WaitingReq
 def _paid_for(
     late: Sequence[WaitingRequest], now_s: float, credit_tokens: float, *, only_aged: bool
 ) -> WaitingRequest | None:
-    """Of the late, oldest first, the one that goes first of all if there is credit for it: the smallest, or
+    """The one of the late, oldest first, that goes first of all if there is credit for it: the smallest, or
     the oldest that has aged."""
     if not late:
         return None

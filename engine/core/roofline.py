@@ -91,7 +91,8 @@ class RooflineModel:
 
     @cached_property
     def _of_some_layers(self) -> tuple[tuple[int, _Linear], ...]:
-        """Of a model with experts: feed-forward operators that every token takes, and in how many layers."""
+        """Count, for a model with experts, feed-forward operators that every token takes, and in how many
+        layers."""
         of = self.model.experts
         if of is None:
             return ()
@@ -130,8 +131,8 @@ class RooflineModel:
 
     @cached_property
     def _attention(self) -> tuple[float, float, float, float]:
-        """Per layer and GPU: bytes of a token's KV, of a query's, FLOPs of a pair of tokens in a prefill and
-        in a decode step.
+        """Count per layer and GPU: bytes of a token's KV, of a query's, FLOPs of a pair of tokens in a
+        prefill and in a decode step.
 
         A latent vector is on every GPU. A prefill unfolds it into heads; a decode step multiplies with it as
         it is (DeepSeek-V2, 2.1.2), as SGLang does.
@@ -158,7 +159,7 @@ class RooflineModel:
 
     @cached_property
     def _cache(self) -> LatencyCache:
-        """Of `request_s` and `requests_s`."""
+        """Sum up the cache of `request_s` and `requests_s`."""
         return LatencyCache()
 
     def prefill_cost(self, shape: PrefillShape, sms: int) -> Cost:
@@ -212,7 +213,7 @@ class RooflineModel:
         return self._cost(NO_PREFILL, shape, sms).seconds + o.graph_launch_s + o.host_step_s
 
     def colocated_ratio(self, sms: int) -> float:
-        """It grows with decode's share of the SMs: see COLOCATED_SLOPE."""
+        """The ratio grows with decode's share of the SMs: see COLOCATED_SLOPE."""
         return 1.0 + COLOCATED_SLOPE * max(0.0, 1.0 - sms / self.device.total_sms)
 
     def fused_s(self, prefill: PrefillShape, decode: DecodeShape, sms: int) -> float:
@@ -324,7 +325,7 @@ class RooflineModel:
 
     @cached_property
     def _flops_of_some_layers(self) -> float:
-        """Per token: of all that `_linear` does not have."""
+        """FLOPs per token of all that `_linear` does not have."""
         if self.model.experts is None:
             return 0.0
         layers = self.model.layers - self.model.experts.dense_layers

@@ -32,7 +32,7 @@ class Experts:
             )
 
     def touched(self, tokens: int) -> float:
-        """Of how many experts a batch reads the weights, if tokens choose evenly and apart."""
+        """How many experts' weights a batch reads, if tokens choose evenly and apart."""
         return self.count * (1.0 - (1.0 - self.per_token / self.count) ** tokens)
 
 

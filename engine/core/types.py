@@ -259,7 +259,7 @@ class Observation:
 
     @property
     def preempted(self) -> PrefillView | None:
-        """Of those set aside, the one that goes on first."""
+        """The one of those set aside that goes on first."""
         return self.set_aside[0] if self.set_aside else None
 
     @property
@@ -269,7 +269,8 @@ class Observation:
 
     @property
     def slots_taken(self) -> int:
-        """Of `limits.max_decode_bs`: by all that decode, and by prompts under way, which will."""
+        """Slots of `limits.max_decode_bs` that are taken: by all that decode, and by prompts under way, which
+        will."""
         return self.decode.bs + self.sitting_out + sum([unit.shape.bs for unit in self.under_way])
 
     @property

@@ -53,7 +53,7 @@ class AnswerLengths:
             self._counts(tenant).decoded += weight * slots / held
 
     def usual(self, tenants: Iterable[str]) -> tuple[tuple[str, float], ...]:
-        """By tenant, tokens of an answer; of one of which nothing is known, as all have them."""
+        """Tokens of an answer, by tenant; of one of which nothing is known, as all have them."""
         found = ((tenant, self._of.get(tenant)) for tenant in tenants)
         return tuple((tenant, (self._all if counts is None else counts).tokens) for tenant, counts in found)
 

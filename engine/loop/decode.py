@@ -108,7 +108,7 @@ class DecodeStage:
         self._port.decode.nothing_launched()
 
     def settle(self) -> None:
-        """Those whose prompt the last fused step completed join the batch; who has ended leaves it."""
+        """Let those whose prompt the last fused step completed join the batch; what has ended leaves it."""
         self._port.decode.settle()
 
     def read(self) -> Step:

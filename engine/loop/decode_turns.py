@@ -1,4 +1,4 @@
-"""Whose turn it is to decode, where the batch has several TBT targets: when each was last in a step."""
+"""Knows whose turn it is to decode, where the batch has several TBT targets: when each was last in a step."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _NOBODY: frozenset[str] = frozenset()
 
 
 class DecodeTurns:
-    """Of rank 0, whose clock counts; the others are told who sits out."""
+    """Takes turns on rank 0, whose clock counts; the others are told which requests sit out."""
 
     def __init__(self, state: EngineState, ledger: RequestBook) -> None:
         self._state = state

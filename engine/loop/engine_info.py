@@ -72,7 +72,7 @@ class Counters:
 
 
 class LoopReporter(Protocol):
-    """Whom the loop tells what it does. Nothing here blocks."""
+    """What the loop tells of what it does. Nothing here blocks."""
 
     def exchange(self, loop: Any) -> None:
         """A safe point: take settings, tell how the loop fares."""

@@ -200,7 +200,7 @@ class EngineLoop:
         return not (self.is_busy or len(state.running) or len(state.waiting))
 
     def counters(self) -> Counters:
-        """For the heartbeat."""
+        """Counters for the heartbeat."""
         state, group = self._port.state, self._streams.groups[self._port.stream_group]
         return Counters(
             total_sms=self.policy_runtime.engine.total_sms,
@@ -224,7 +224,7 @@ class EngineLoop:
         )
 
     def hidden(self) -> Hidden:
-        """Who waits and is not shown to the policy, by reason. Nothing is changed by asking."""
+        """Requests that wait and are not shown to the policy, by reason. Nothing is changed by asking."""
         return self._view.hidden()
 
     def _rest(self) -> None:

@@ -79,7 +79,7 @@ class Planner:
         )
 
     def _refused(self, decision: Decision, now_s: float) -> tuple[tuple[str, RefusalCause], ...]:
-        """Those that the policy refuses, and those that may not wait any longer and are not begun now. The
+        """Requests that the policy refuses, and those that may not wait any longer and are not begun now. The
         latter are looked for a few times a second: there may be thousands that wait."""
         refused = dict.fromkeys(decision.refuse, RefusalCause.DEADLINE_UNREACHABLE)
         if now_s - self._looked_s >= EXPIRY_LOOK_S:

@@ -70,7 +70,7 @@ class PolicyRuntime:
 
     @property
     def profile_id(self) -> int:
-        """Of the predictors in force or about to be; 0 for the engine's own."""
+        """The id of the predictors in force or about to be; 0 for the engine's own."""
         predictors = self._wanted[1]
         return predictors.profile_id if predictors is not None else 0
 
@@ -113,7 +113,7 @@ class PolicyRuntime:
             self.shadow = self.shadow.after(obs, decision, self.policy.table)
 
     def shadow_counts(self) -> ShadowCounts | None:
-        """For the heartbeat."""
+        """Counts for the heartbeat."""
         if self.shadow is None:
             return None
         return ShadowCounts(policy=self.shadow.policy.name, **asdict(self.shadow.tally))
@@ -222,7 +222,7 @@ class PolicyRuntime:
 
 
 def splits_of(pairs: tuple[tuple[int, int], ...] | None) -> Splits | None:
-    """As the link carries them."""
+    """Splits as the link carries them."""
     if pairs is None:
         return None
     return tuple(Partition(prefill_sms=prefill, decode_sms=decode) for prefill, decode in pairs)

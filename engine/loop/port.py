@@ -93,7 +93,7 @@ class EngineState(Protocol):
         """Id and context tokens of each request that decodes."""
 
     def still_waiting(self, request_ids: Sequence[str]) -> Collection[str]:
-        """Those of these that wait; there may be others in the answer."""
+        """The ones of these that wait; there may be others in the answer."""
 
 
 class DecodeStream(Protocol):

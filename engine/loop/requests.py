@@ -179,17 +179,17 @@ class RequestBook(Protocol):
         """Show these behind all others from now on."""
 
     def expired(self, now_s: float) -> list[tuple[str, RefusalCause]]:
-        """Who waits, has no token yet, and is to be refused by its own tenant's rules: after its longest
-        wait, or past its deadline."""
+        """Requests that wait, have no token yet, and are to be refused by their own tenant's rules: after its
+        longest wait, or past its deadline."""
 
     def refused(self, refusals: Iterable[tuple[str, RefusalCause]], now_s: float) -> None:
-        """These were refused: the engine ends them with an error that names the cause."""
+        """Note that these were refused: the engine ends them with an error that names the cause."""
 
     def admitted(self, request_ids: Iterable[str], now_s: float) -> tuple[WaitingRequest, ...]:
-        """These hold KV from now on; their entries as admitted."""
+        """Note that these hold KV from now on; their entries as admitted."""
 
     def without_new(self, request_ids: Iterable[str]) -> tuple[str, ...]:
-        """Those that may look different since they were last looked up in the prefix cache."""
+        """The ones of these that may look different since they were last looked up in the prefix cache."""
 
     def look_up(self, request_ids: Iterable[str]) -> bool:
         """Look these up in the prefix cache again; whether that changed how any of them looks."""
@@ -207,10 +207,10 @@ class RequestBook(Protocol):
         """The TBT target of each; None for one that has ended."""
 
     def slots_held(self) -> Mapping[str, int]:
-        """By tenant, the requests that hold KV."""
+        """Requests that hold KV, by tenant."""
 
     def give_step(self, requests: Any, now_s: float) -> None:
         """A decode or fused step of these was read."""
 
     def give_tokens(self, requests: Iterable[Any], now_s: float) -> object:
-        """These have got tokens otherwise, or have ended."""
+        """Note that these have got tokens otherwise, or have ended."""

@@ -59,7 +59,8 @@ class StallWatch:
 
 
 class _Typical:
-    """Of decode steps of one kind: what is typical over their prediction, and their scatter around it."""
+    """Sums up decode steps of one kind: what is typical over their prediction, and their scatter around
+    it."""
 
     def __init__(self) -> None:
         self._margin = LatencyMargin()

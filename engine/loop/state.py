@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 
 class DeniedOvertaking:
-    """Who was to go ahead of a prompt in chunks, and was not taken by the engine.
+    """The request that was to go ahead of a prompt in chunks, and was not taken by the engine.
 
     An engine may want more room than a policy reckons with: SGLang keeps KV for what each request may still
     answer. A policy that sees them would let the prompt wait for them in vain, step after step.
@@ -22,11 +22,11 @@ class DeniedOvertaking:
         self._request_ids, self._kv_free_tokens = request_ids, kv_free_tokens
 
     def held(self, kv_free_tokens: int, *, is_chunked: bool) -> Collection[str]:
-        """Whom `hidden` would name now. Nothing is changed: who reports may ask on one rank only."""
+        """The requests `hidden` would name now. Nothing is changed: what reports may ask on one rank only."""
         return self._request_ids if is_chunked and kv_free_tokens <= self._kv_free_tokens else ()
 
     def hidden(self, kv_free_tokens: int, *, is_chunked: bool) -> Collection[str]:
-        """Whom not to show: these, until KV was given back or no prompt is in chunks."""
+        """Requests not to show: these, until KV was given back or no prompt is in chunks."""
         if self.held(kv_free_tokens, is_chunked=is_chunked):
             self._kv_free_tokens = kv_free_tokens
         else:

@@ -15,7 +15,7 @@ from pdmuxd.engine.loop.stalls import StallWatch
 
 
 class StepFeedback:
-    """Of rank 0, whose device is the one that is measured."""
+    """Tells what rank 0 saw, whose device is the one that is measured."""
 
     def __init__(self, policy_runtime: PolicyRuntime, reporter: LoopReporter) -> None:
         self._policy_runtime = policy_runtime

@@ -21,7 +21,7 @@ class DeviceStreams(Protocol):
 
     @property
     def groups(self) -> tuple[StreamGroup, ...]:
-        """By group index: PREFILL_ONLY first, DECODE_ONLY last."""
+        """Streams by group index: PREFILL_ONLY first, DECODE_ONLY last."""
 
     def is_done(self, event: Any) -> bool:
         """Whether the device has passed the event. Never blocks."""

@@ -87,7 +87,7 @@ class View:
         )
 
     def observe_behind(self, now_s: float) -> Observation:
-        """As if the prefill that `is_ending` were done, and its requests decoded."""
+        """Observe as if the prefill that `is_ending` were done, and its requests decoded."""
         running = self._prefill.running
         if running is None:
             raise EngineInvariantError("no prefill is ending")
@@ -102,7 +102,7 @@ class View:
         return self._observation(now_s, grown, joining, list(zip(names, contexts, strict=True)))
 
     def hidden(self) -> Hidden:
-        """Who waits and is not shown to the policy now, or may not be begun."""
+        """Requests that wait and are not shown to the policy now, or may not be begun."""
         state, runtime, prefill = self._state, self._policy_runtime, self._prefill
         is_chunked = state.chunked_request is not None
         return hidden(

@@ -45,7 +45,7 @@ class _Line(OrderedDict[str, tuple[int, WaitingRequest]]):
         return number, entry
 
     def first(self, room: int) -> list[tuple[int, WaitingRequest]]:
-        """At most `room`: the oldest, and where there are more, for half of the room those due first."""
+        """Take at most `room`: the oldest, and where there are more, for half of the room those due first."""
         if len(self) <= room:
             return list(self.values())
         oldest = list(islice(self.values(), room - room // 2))
@@ -89,7 +89,7 @@ class WaitingLines:
             self._put(self._last, entry)
 
     def remove(self, request_id: str) -> None:
-        """It does not wait any more. Raises: KeyError if it did not."""
+        """Take it out. Raises: KeyError if it did not wait."""
         line = self._line_of.pop(request_id)
         _, entry = line.take(request_id)
         if not line and line is not self._deprioritized:
@@ -123,8 +123,8 @@ class WaitingLines:
             self._put(number, renewed(entry))
 
     def expired(self, now_s: float) -> list[tuple[str, RefusalCause]]:
-        """Who has waited for as long as it may, or is past its deadline where its tenant wants no late
-        answer; oldest first within each line."""
+        """Requests that have waited for as long as they may, or are past their deadlines where tenants want
+        no late answer; oldest first within each line."""
         found: list[tuple[str, RefusalCause]] = []
         for line in (*self._lines.values(), self._deprioritized):
             for request_id, (_, entry) in line.items():
@@ -135,8 +135,8 @@ class WaitingLines:
         return found
 
     def window(self, size: int) -> tuple[WaitingRequest, ...]:
-        """At most `size`: of each tenant as many as there is room for, its oldest and those due first, all in
-        arrival order, and the oldest deprioritized ones behind, for which an eighth is kept."""
+        """Show at most `size`: of each tenant as many as there is room for, its oldest and those due first,
+        all in arrival order, and the oldest deprioritized ones behind, for which an eighth is kept."""
         if self._shown is not None and self._shown[0] == size:
             return self._shown[1]
         late = self._deprioritized

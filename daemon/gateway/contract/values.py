@@ -105,7 +105,7 @@ def _check_logprobs(param: str, counts: Iterable[int | None], limits: Limits) ->
 
 
 def logprobs(param: str, value: Raw, limits: Limits) -> None:
-    """For how many of the likeliest tokens log probabilities are told."""
+    """How many of the likeliest tokens log probabilities are told for."""
     _check_logprobs(param, (check_field(param, value, _COUNT),), limits)
 
 
@@ -122,7 +122,7 @@ def logprobs_of_each(param: str, value: Raw, limits: Limits) -> None:
 
 
 def start_of_each(param: str, value: Raw, limits: Limits) -> None:
-    """From which of its tokens on a prompt's log probabilities are told; -1: none of them."""
+    """The token of a prompt from which on its log probabilities are told; -1: none of them."""
     given, most = check_field(param, value, _STARTS), limits.ranges.max_context_tokens
     for start in given if isinstance(given, list) else (given,):
         if start is not None and most is not None and start > most:

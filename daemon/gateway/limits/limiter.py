@@ -138,7 +138,7 @@ class Limiter:
 
     @contextmanager
     def reading(self, identity: Identity) -> Iterator[None]:
-        """Around reading a request, which is most of the host's work for it: refused before that if there is
+        """Wraps reading a request, which is most of the host's work for it: refused before that if there is
         no room for one in its minute; counted there if it was read and goes no further.
 
         Raises: RequestError 429, and what is raised within.
@@ -218,7 +218,7 @@ class Limiter:
             del self._tenants[gone]
 
     def use_prices(self, prices: PriceList) -> None:
-        """From now on tokens cost that."""
+        """Let tokens cost that from now on."""
         self._prices = prices
 
     def load(self, uses: Mapping[UseOf, Tokens]) -> None:
@@ -253,7 +253,7 @@ class Limiter:
             self._unsaved[use] = self._unsaved.get(use, Tokens()).plus(tokens)
 
     def of_tenant(self, tenant: str) -> dict[str, int]:
-        """By limit, what all keys of the tenant have used."""
+        """What all keys of the tenant have used, by limit."""
         record = self._records.get(tenant)
         return self._used(self._tenants.get(tenant), record is not None and record.count_cached_tokens)
 
@@ -285,7 +285,7 @@ class Limiter:
         return meter
 
     def _counts(self, identity: Identity) -> Counts:
-        """Of the key, if it has limits, and of the tenant."""
+        """Counts of the key, if it has limits, and of the tenant."""
         of_tenant = self._tenant(identity.name), _in_nanos(identity.tenant.limits)
         key = identity.key
         if not key.limits:
@@ -399,7 +399,7 @@ class Limiter:
         return await shares.grow(account, needed=held() + block.wanted, held=held)
 
     def take_spent(self, unsaved: Mapping[UseOf, Tokens]) -> list[tuple[str, str, int]]:
-        """By how much the shares of budgets become smaller when this use is stored."""
+        """How much smaller the shares of budgets become when this use is stored."""
         spent: list[tuple[str, str, int]] = []
         for use, tokens in unsaved.items() if self.shares is not None else ():
             record = self._records.get(use.tenant)
@@ -458,7 +458,7 @@ class Limiter:
 
 
 def _in_nanos(limits: tuple[Limit, ...]) -> tuple[Limit, ...]:
-    """Those of money in billionths of the currency, as they are counted."""
+    """Limits of money in billionths of the currency, as they are counted."""
     if not any(limit.name in SPEND for limit in limits):
         return limits
     return tuple(

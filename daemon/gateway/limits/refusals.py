@@ -60,7 +60,7 @@ def refusal(block: Block, *, waited_s: float | None = None) -> RequestError:
 
 
 def shown(name: LimitName, amount: int) -> int:
-    """As users read it: of money cents, rounded up, for what is counted in billionths."""
+    """Show a limit as users read it: of money cents, rounded up, for what is counted in billionths."""
     return -(-amount // NANOS_PER_CENT) if name in SPEND else amount
 
 

@@ -122,7 +122,7 @@ class Shares:
                 share.trusted_until_s = asked_s + _TRUSTED_S
 
     async def give_back(self) -> None:
-        """At the end: keep what was used within windows, and nothing else. Raises: StoreError."""
+        """Keep, at the end, what was used within windows, and nothing else. Raises: StoreError."""
         for share in self._shares.values():
             share.amount = min(share.amount, share.held())
         kept = {key: share.amount for key, share in self._shares.items()}
@@ -141,7 +141,7 @@ class Shares:
         return spent
 
     def unspend(self, spent: list[tuple[str, str, int]]) -> None:
-        """It was not stored after all."""
+        """Take use back that was not stored after all."""
         for subject, name, amount in spent:
             if (share := self._shares.get((subject, name))) is not None:
                 share.amount += amount

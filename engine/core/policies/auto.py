@@ -126,8 +126,8 @@ class AutoPolicy:
             beside = batch.work.shape  # no split has time for so many beside it: more of them can wait
 
     def plans(self, obs: Observation, state: AutoState) -> tuple[Plan, ...]:
-        """For the prefill that goes on or is next: every split, and the fused steps that meet the target.
-        The stages of `decide` up to the choice; nobody overtakes, or waits for a slot in time."""
+        """Plans for the prefill that goes on or is next: every split, and the fused steps that meet the
+        target. The stages of `decide` up to the choice; nobody overtakes, or waits for a slot in time."""
         queue = self._order(obs, state)
         return self._plans(obs, state, self._batch(obs, state, queue, may_overtake=False), every=True)
 
@@ -194,7 +194,7 @@ class AutoPolicy:
     def _batch(
         self, obs: Observation, state: AutoState, queue: OrderedQueue, *, may_overtake: bool = True
     ) -> Batch:
-        """Who is prefilled next, or overtakes or joins what is under way."""
+        """The requests that are prefilled next, or overtake or join what is under way."""
         if is_by_layers(obs):
             return self._beside_layers(obs, state, queue if may_overtake else UNORDERED)
         if state.breaker.is_open:
@@ -216,7 +216,7 @@ class AutoPolicy:
         return form_timely_batch(obs, order, unreachable, latency, sms=sms, max_tokens=BATCH_TOKENS)
 
     def _beside_layers(self, obs: Observation, state: AutoState, queue: OrderedQueue) -> Batch:
-        """Those who would miss their targets behind the prefill that runs, or that would go on now: they
+        """Requests that would miss their targets behind the prefill that runs, or that would go on now: they
         overtake it together."""
         on = Batch((), How.GO_ON, next_work(obs, self.context.layers))
         if queue is UNORDERED:
@@ -389,11 +389,11 @@ class AutoPolicy:
         return AutoState(guard=self.context.guard)
 
     def learn(self, feedback: Feedback, state: AutoState) -> AutoState:
-        """From a step."""
+        """Learn from a step."""
         return after_step(state, feedback, self.split, uses_guard=self.options.guard)
 
     def learn_prefill(self, feedback: PrefillFeedback, state: AutoState) -> AutoState:
-        """From a prefill that ended."""
+        """Learn from a prefill that ended."""
         return after_prefill(state, feedback, self.context.latency)
 
     def adopt(self, state: AutoState, before: PolicyContext, *, is_refined: bool) -> AutoState:

@@ -51,7 +51,7 @@ class How(Enum):
 
 
 class Batch(NamedTuple):
-    """Who is prefilled, how, and of what; the fused step if it decided who."""
+    """The requests that are prefilled, how, and of what; the fused step if it decided which."""
 
     requests: tuple[WaitingRequest, ...]
     how: How

@@ -58,7 +58,7 @@ class AutoState:
     """Typical over predicted seconds of decode steps beside layers, for rates; the guard has the worst."""
 
     def begun(self, queue: OrderedQueue, batch: Sequence[WaitingRequest], now_s: float) -> AutoState:
-        """With the prefill of `batch`, taken from `queue`, begun."""
+        """The state with the prefill of `batch`, taken from `queue`, begun."""
         return replace(self, queue=admitted(queue, batch, now_s))
 
     def slot_use(self, obs: Observation, requests: Sequence[WaitingRequest]) -> SlotUse | None:
@@ -72,8 +72,9 @@ class AutoState:
 
 
 def after_step(state: AutoState, feedback: Feedback, split: SplitPlans, *, uses_guard: bool) -> AutoState:
-    """As MuxWise: a violation raises the guard. Fused steps have a bound of their own. Steps that took
-    far longer than predicted cost trust, unless they waited for the host and earlier steps did too."""
+    """The state after a step, as MuxWise has it: a violation raises the guard. Fused steps have a bound of
+    their own. Steps that took far longer than predicted cost trust, unless they waited for the host and
+    earlier steps did too."""
     predicted_s, measured_s = feedback.predicted_s, feedback.measured_s
     if predicted_s <= 0.0:
         return state

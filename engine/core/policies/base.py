@@ -54,7 +54,7 @@ class PolicyContext:
         return target_s - min(self.delivery_s, self.delivery_share * target_s)
 
     def delivering(self, delivery_s: float | None) -> PolicyContext:
-        """With a delivery that was measured, for which more of a target may be kept."""
+        """The policy with a delivery that was measured, for which more of a target may be kept."""
         if delivery_s is None:
             return self
         return replace(self, delivery_s=delivery_s, delivery_share=MEASURED_DELIVERY_SHARE)
@@ -165,7 +165,7 @@ AnyPolicy: TypeAlias = Policy[Any]
 
 
 class Stateless:
-    """For policies that remember nothing: their state is None."""
+    """Base of policies that remember nothing: their state is None."""
 
     def initial_state(self) -> None:
         """There is none."""

@@ -67,7 +67,7 @@ class BestFitPolicy:
     def build(
         cls, name: str, context: PolicyContext, table: PartitionTable, options: SplitOptions
     ) -> BestFitPolicy:
-        """On the splits of a table."""
+        """Build it on the splits of a table."""
         splits = SplitPlans(
             context=context, table=table, uses_guard=options.guard, layerwise=options.layerwise
         )

@@ -138,8 +138,8 @@ class DuetPolicy(Stateless):
         return self._split(obs, chunk, admit, fused_s, target_s)
 
     def _layers(self, obs: Observation, running: PrefillView) -> int:
-        """For an engine that cannot run a chunk on a partition and prefills the batch whole, layer by layer:
-        as many layers as a decode step covers, less those in flight."""
+        """Layers for an engine that cannot run a chunk on a partition and prefills the batch whole, layer by
+        layer: as many layers as a decode step covers, less those in flight."""
         layers, split = self.context.layers, self.table.groups[obs.partition_id]
         left = layers - running.layers_launched
         if not (obs.decode.bs and split.prefill_sms and split.decode_sms):

@@ -263,7 +263,7 @@ class FusedSteps:
         size_correction: BatchSizeCorrection,
         limit_s: float,
     ) -> tuple[int, float]:
-        """Of the sizes that take at most so long, the prompt tokens in the largest and its predicted seconds;
+        """The prompt tokens in the largest of the sizes that take at most so long and its predicted seconds;
         0 tokens if none does."""
         latency, total_sms, bs = self.context.latency, self.table.rules.total_sms, obs.decode.bs
         low, tokens, step_s = bisect_right(STEP_TOKENS, bs), 0, 0.0
@@ -410,7 +410,8 @@ def fused_decision(
 def fused_learned(
     feedback: Feedback, latency_margin: LatencyMargin, size_correction: BatchSizeCorrection
 ) -> tuple[float, LatencyMargin, BatchSizeCorrection]:
-    """After a fused step: the seconds that it should have taken, and the corrections with this step learned.
+    """Learn from a fused step: the seconds that it should have taken, and the corrections with this step
+    learned.
 
     A step that waited for the host, or for the layers of a split, says nothing about its size. A step without
     decoding requests says nothing about the margin: nobody waited for its tokens.

@@ -116,7 +116,7 @@ class OrderedPolicy(Generic[StateT]):
 def _begun(
     obs: Observation, decision: Decision, order: Iterable[WaitingRequest]
 ) -> tuple[WaitingRequest, ...]:
-    """Of those that are admitted, the ones that begin: a fused step may leave no tokens for the last."""
+    """Requests that begin, of those that are admitted: a fused step may leave no tokens for the last."""
     chosen = set(decision.admit)
     batch = tuple(request for request in order if request.request_id in chosen)
     if not batch or decision.mode is not Mode.FUSED:

@@ -1,4 +1,4 @@
-"""Who may go ahead of a prefill that is under way: invariants 3 and 4 are kept here.
+"""Decides which requests may go ahead of a prefill that is under way: invariants 3 and 4 are kept here.
 
 Each overtaking saves a deadline that would else be missed, and leaves every prefill under way time for its
 own, however often it is overtaken. Prefills by layers are a stack: what overtakes is overtaken itself by the
@@ -80,7 +80,8 @@ def urgent_beside_layers(
 def urgent_beside_chunks(
     obs: Observation, queue: OrderedQueue, plan: Plan, *, has_chunk_waited: bool
 ) -> tuple[WaitingRequest, ...]:
-    """Who would miss their targets behind the chunks that are left, and fits into a step of `plan`'s tokens.
+    """Requests that would miss their targets behind the chunks that are left, and fit into a step of `plan`'s
+    tokens.
 
     `has_chunk_waited`: the prompt in chunks sat the last step out.
     """
@@ -117,8 +118,9 @@ def before_the_chunk(
     latency: LatencyModel,
     sms: int,
 ) -> tuple[WaitingRequest, ...]:
-    """Of `batch`, who has less slack than the prompt in chunks and fits whole into a step of `plan`'s tokens:
-    least slack goes first within a step as well, and the prompt in chunks, which has time, gets what is left.
+    """Requests of `batch` that have less slack than the prompt in chunks and fit whole into a step of
+    `plan`'s tokens: least slack goes first within a step as well, and the prompt in chunks, which has time,
+    gets what is left.
 
     Those that are too late, or that are passed over, wait until it ends; so do all if it ends with the next
     step.
@@ -147,7 +149,7 @@ def before_the_chunk(
 
 
 class _Ranks:
-    """Who has time for whom, whatever that does to its own deadline.
+    """Knows which requests have time for which others, whatever that does to their own deadlines.
 
     The batch class has time for the others. In overload a tenant that has had less than its share is
     overtaken by such tenants alone, and overtakes the others as it needs.

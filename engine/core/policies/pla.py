@@ -170,7 +170,8 @@ class PlaPolicy(Generic[StateT]):
     def _shorts_first(
         self, obs: Observation, state: PlaState[StateT], shorts: list[WaitingRequest], long: WaitingRequest
     ) -> bool:
-        """It is their turn, or one of them would meet its deadline now and miss it behind the long."""
+        """Whether it is their turn, or one of them would meet its deadline now and miss it behind the
+        long."""
         if state.short_batches == 0:
             return True
         if state.short_batches >= MAX_SHORT_BATCHES or not self.options.deadlines:
@@ -198,7 +199,7 @@ class PlaPolicy(Generic[StateT]):
         shorts: list[WaitingRequest],
         longs: list[WaitingRequest],
     ) -> tuple[WaitingRequest, ...]:
-        """Who is shown while a prefill is under way: shorts that may join it, or that may overtake a long
+        """Requests shown while a prefill is under way: shorts that may join it, or that may overtake a long
         one."""
         running = obs.prefill
         if running is None or not shorts:

@@ -266,7 +266,7 @@ def _unfit(scheduler: Scheduler) -> str | None:
 
 
 def _watches(scheduler: Scheduler, tokenizer: Any) -> dict[str, Watch]:
-    """By what parses an answer; nothing where a parser cannot be watched."""
+    """What is watched, by what parses an answer; nothing where a parser cannot be watched."""
     arguments = scheduler.server_args
     calls, reasoning = (getattr(arguments, name, None) for name in ("tool_call_parser", "reasoning_parser"))
     found: dict[str, Watch] = {}

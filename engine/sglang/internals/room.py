@@ -21,7 +21,7 @@ _MOST_OF_POOL = 1 / 16
 
 
 class Room:
-    """Of one scheduler. Every rank has the same queue and pool, and so evicts the same."""
+    """Room of one scheduler. Every rank has the same queue and pool, and so evicts the same."""
 
     def __init__(self, scheduler: Scheduler) -> None:
         self._s = scheduler
