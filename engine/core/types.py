@@ -166,12 +166,18 @@ class WaitingRequest:
     own target."""
 
 
+def slice_bounds(tokens: int, slices: int, number: int) -> tuple[int, int]:
+    """Where a slice begins and ends, the first being number 0, of a prompt's new tokens cut into so many."""
+    return tokens * number // slices, tokens * (number + 1) // slices
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PrefillView:
     """A prefill batch in progress.
 
     LAYERWISE: `layers_launched` were handed to the device, `layers_done` have finished; the
-    difference is in flight. CHUNKED: `done_tokens` of `shape.new_tokens` have been prefilled, in fused
+    difference is in flight. Where `slices` is over 1, these and what a decision launches count slices of
+    layers. CHUNKED: `done_tokens` of `shape.new_tokens` have been prefilled, in fused
     steps, so that nothing of it is in flight on the prefill stream.
     """
 
@@ -184,12 +190,18 @@ class PrefillView:
     layers_done: int = 0
     done_tokens: int = 0
     was_preempted: bool = False
+    slices: int = 1
+    """Into how many parts of the prompt's tokens each layer is cut."""
 
     @property
     def layers_in_flight(self) -> int:
         """Layers handed to the device that have not finished."""
         return self.layers_launched - self.layers_done
 
+
+LEAST_SLICE_TOKENS = 2048
+"""With fewer in a slice, what each one reads again, and its launches, would count: products of so many rows
+take as long for a token as larger ones (one H200, Llama-8B)."""
 
 SET_ASIDE_RATIO = 0.25
 """Of the memory for a running prefill's activations, what one that is set aside keeps: the hidden states and
@@ -211,6 +223,8 @@ class EngineLimits:
     """How many waiting requests an observation shows, oldest first."""
     max_set_aside: int = 8
     """Prefills by layers that may be set aside at the same time, if memory holds them."""
+    least_slice_tokens: int | None = LEAST_SLICE_TOKENS
+    """What a slice of a layer has of a prompt's tokens at least. None: layers are not cut."""
 
     def holds(self, new_tokens: int) -> bool:
         """Whether so many can be prefilled whole."""
@@ -337,6 +351,9 @@ class Decision:
     reason: Reason
     decode_steps: int = 0
     prefill_layers: int = 0
+    slices: int = 1
+    """SPLIT, with `admit`: each layer of the batch is launched in so many parts of its tokens, and
+    `prefill_layers` counts these, now and later."""
     token_budget: int = 0
     admit: tuple[str, ...] = ()
     """Waiting requests, in order, that become the next prefill batch (SPLIT) or fill the budget (FUSED)."""

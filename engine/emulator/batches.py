@@ -80,6 +80,7 @@ class EmulatedPrefill:
     graph_shape: PrefillShape | None
     """The work of its captured graph, padding included; None if it runs with the standard kernel."""
     layers_launched: int = 0
+    """Slices of them, where they are cut."""
 
 
 @dataclass(slots=True, eq=False)

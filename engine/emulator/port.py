@@ -9,7 +9,7 @@ from collections.abc import Collection, Sequence
 from typing import TypeVar
 
 from pdmuxd.engine.core.errors import EngineInvariantError
-from pdmuxd.engine.core.types import NO_DECODE, DecodeShape, PrefillGraph, PrefillShape
+from pdmuxd.engine.core.types import NO_DECODE, DecodeShape, PrefillGraph, PrefillShape, slice_bounds
 from pdmuxd.engine.emulator.batches import Admitted, EmulatedPrefill, EmulatedStep
 from pdmuxd.engine.emulator.book import EmulatedBook
 from pdmuxd.engine.emulator.device import Device, Event, Work
@@ -321,9 +321,11 @@ class EmulatedPrefillStream:
         )
 
     def launch_layers(
-        self, batch: EmulatedPrefill, layers: int
+        self, batch: EmulatedPrefill, layers: int, slices: int
     ) -> tuple[Event, Event, EmulatedPrefill | None]:
-        """The next layers of a batch; one that is captured runs whole."""
+        """The next layers of a batch, or slices of them; one that is captured runs whole."""
+        if slices > 1:
+            return self._launch_slices(batch, layers, slices)
         port, total, overheads = self._port, self._port.layers, self._port.profile.overheads
         sms = port.prefill_sms()
         cost = port.profile.truth.prefill_cost(batch.graph_shape or batch.shape, sms)
@@ -345,6 +347,29 @@ class EmulatedPrefillStream:
         batch.layers_launched += layers
         port.spend(host_s)
         return work.start, work.end, (batch if batch.layers_launched == total else None)
+
+    def _launch_slices(
+        self, batch: EmulatedPrefill, count: int, slices: int
+    ) -> tuple[Event, Event, EmulatedPrefill | None]:
+        """The next slices of layers. Each reads the KV of those before it in its layer."""
+        port, layer_launch_s = self._port, self._port.profile.overheads.layer_launch_s
+        sms, total = port.prefill_sms(), port.layers
+        shape, works = batch.shape, list[Work]()
+        for number in range(batch.layers_launched, batch.layers_launched + count):
+            start, end = slice_bounds(shape.new_tokens, slices, number % slices)
+            part = PrefillShape.of([(end - start, shape.reused_tokens + start)])
+            cost = port.profile.truth.prefill_cost(part, sms)
+            work = port.device.launch(
+                port.device.prefill,
+                solo_s=max(cost.seconds / total, layer_launch_s),
+                sms=sms,
+                hbm_bytes=cost.hbm_bytes / total,
+                after=port.fused_end,
+            )
+            works.append(work)
+        batch.layers_launched += count
+        port.spend(layer_launch_s * count)
+        return works[0].start, works[-1].end, (batch if batch.layers_launched == total * slices else None)
 
     def finish_prefill(
         self,

@@ -116,6 +116,8 @@ class Hello(msgspec.Struct, frozen=True, kw_only=True, tag="hello"):
     """Of a prompt that memory holds whole; a longer one is prefilled in chunks. None: any, or not said."""
     waiting_window: int = 256
     max_set_aside: int = 8
+    least_slice_tokens: int | None = None
+    """What a slice of a layer has of a prompt's tokens at least; None if layers are not cut."""
     captured_decode_bs: tuple[int, ...] = ()
     """Batch sizes with a captured decode graph, growing; a batch in between is padded up to the next."""
     captured_fused_tokens: tuple[int, ...] = ()
@@ -144,6 +146,7 @@ class Hello(msgspec.Struct, frozen=True, kw_only=True, tag="hello"):
             max_decode_bs=self.max_decode_bs,
             waiting_window=self.waiting_window,
             max_set_aside=self.max_set_aside,
+            least_slice_tokens=self.least_slice_tokens,
         )
 
     @property

@@ -89,7 +89,7 @@ class Launches:
         batch = self._port.prefill.form_prefill(decision.admit, decision.prefill_graph)
         if batch is not None:
             entries = self._admitted(request.rid for request in batch.reqs)
-            self._prefill.start(batch, entries)
+            self._prefill.start(batch, entries, decision.slices)
         elif self._prefill.set_aside:
             self._prefill.resume()  # else nobody gives KV back
 
@@ -120,7 +120,7 @@ class Launches:
             )
             left -= launched
             if step is not None:
-                step.prefill_layers += launched
+                step.prefill_layers += running.whole_layers(launched)
             if step is not None and left and self._tokens_have_come():
                 return
 

@@ -138,8 +138,9 @@ class PrefillStream(Protocol):
         """Take KV for these requests; a batch at layer 0, or None if none of them fits. Its `reqs` are the
         requests in it. `graph`: to be run as one, if the engine has such."""
 
-    def launch_layers(self, batch: Any, layers: int) -> tuple[Any, Any, Any]:
-        """The next layers of a batch: (start event, end event, result). The result is None until the last
+    def launch_layers(self, batch: Any, layers: int, slices: int) -> tuple[Any, Any, Any]:
+        """The next layers of a batch; with `slices` over 1, of one prompt, the next of so many parts into
+        which each layer is cut by tokens: (start event, end event, result). The result is None until the last
         layer is launched."""
 
     def finish_prefill(self, batch: Any, result: Any, end: Any, *, hold: bool) -> None:

@@ -38,6 +38,8 @@ class LayerwiseBatch:
     entries: tuple[WaitingRequest, ...]
     shape: PrefillShape
     earliest_deadline_s: float
+    slices: int = 1
+    """Into how many parts of its tokens each layer is cut; layers here count these."""
     layers_launched: int = 0
     was_preempted: bool = False
     quanta: deque[Quantum] = field(default_factory=deque)
@@ -59,6 +61,10 @@ class LayerwiseBatch:
     """Of the last of those."""
     predicted_s: float | None = None
     """All layers, alone, as predicted when its first layers were launched."""
+
+    def whole_layers(self, launched: int) -> int:
+        """How many layers ended with the last so many slices that were launched."""
+        return self.layers_launched // self.slices - (self.layers_launched - launched) // self.slices
 
     @property
     def layers_in_flight(self) -> int:
@@ -88,7 +94,7 @@ class PrefillStage:
         ahead = [batch for batch in (self.ending, self.running) if batch is not None]
         return [*ahead, *reversed(self.set_aside)]
 
-    def start(self, batch: Any, entries: tuple[WaitingRequest, ...]) -> None:
+    def start(self, batch: Any, entries: tuple[WaitingRequest, ...], slices: int = 1) -> None:
         """A batch was formed. Raises: EngineInvariantError if another runs."""
         if self.running is not None:
             raise EngineInvariantError("a prefill was started while another runs")
@@ -99,6 +105,7 @@ class PrefillStage:
             entries=entries,
             shape=shape,
             earliest_deadline_s=min(entry.deadline_s for entry in entries),
+            slices=slices,
         )
 
     def let_end(self) -> None:
@@ -127,7 +134,8 @@ class PrefillStage:
     @property
     def layers_left(self) -> int:
         """Layers of the running batch that were not launched."""
-        return self._port.state.layers - self.running.layers_launched if self.running is not None else 0
+        running = self.running
+        return 0 if running is None else self._port.state.layers * running.slices - running.layers_launched
 
     def launch(
         self,
@@ -142,7 +150,7 @@ class PrefillStage:
         if batch is None or layers > self.layers_left:
             raise EngineInvariantError("prefill layers were launched without a batch, or beyond its last")
         sms = self._streams.groups[self._port.stream_group].prefill_sms
-        start, end, result = self._port.prefill.launch_layers(batch.batch, layers)
+        start, end, result = self._port.prefill.launch_layers(batch.batch, layers, batch.slices)
         batch.quanta.append(
             Quantum(
                 layers=layers, sms=sms, colocated_step=colocated_step, start=start, end=end, decision=decision
@@ -258,6 +266,7 @@ class PrefillStage:
             layers_launched=batch.layers_launched,
             layers_done=batch.layers_launched - backlog,
             was_preempted=batch.was_preempted,
+            slices=batch.slices,
         )
 
     def _forget(self, batch: LayerwiseBatch) -> None:

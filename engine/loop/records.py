@@ -67,7 +67,7 @@ def prefill_record(batch: LayerwiseBatch, *, number: int, now_s: float) -> Itera
         prefill_sum_new_squared=shape.sum_new_squared,
         prefill_sum_new_times_reused=shape.sum_new_times_reused,
         prefill_bs=shape.bs,
-        prefill_layers=batch.layers_launched,
+        prefill_layers=batch.layers_launched // batch.slices,
         predicted_decode_s=None,
         predicted_prefill_s=batch.predicted_s,
         measured_prefill_s=batch.device_s if batch.ran_alone else None,

@@ -151,6 +151,7 @@ class EngineInfo:
             max_whole_tokens=self.limits.max_whole_tokens,
             waiting_window=self.limits.waiting_window,
             max_set_aside=self.limits.max_set_aside,
+            least_slice_tokens=self.limits.least_slice_tokens,
             captured_decode_bs=self.captured_decode_bs,
             captured_fused_tokens=self.captured_fused_tokens,
             fused_tile_rows=self.fused_tile_rows,

@@ -288,13 +288,15 @@ class FakePort:
         self.waiting = [request for request in self.waiting if request not in timing]
         return FakeBatch(timing) if timing else None
 
-    def launch_layers(self, batch: FakeBatch, layers: int) -> tuple[FakeEvent, FakeEvent, Any]:
+    def launch_layers(
+        self, batch: FakeBatch, layers: int, slices: int = 1
+    ) -> tuple[FakeEvent, FakeEvent, Any]:
         stream = self._streams.groups[self.stream_group].prefill
         self.log.append(("layers", layers, *(request.rid for request in batch.reqs)))
         start, batch.end = self._streams.mark(stream), self._streams.mark(stream)
         batch.layers += layers
         self.after_layers()
-        return start, batch.end, ("result" if batch.layers == self.layers else None)
+        return start, batch.end, ("result" if batch.layers == self.layers * slices else None)
 
     def finish_prefill(self, batch: FakeBatch, result: Any, end: FakeEvent, *, hold: bool) -> None:
         assert result == "result"

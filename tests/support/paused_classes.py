@@ -23,6 +23,7 @@ from tiny_classes import LAYERS, MODELS, write_folder
 
 from in_sglang.bare_runner import BareRunner, apart
 from pdmuxd.engine.sglang.internals.layerpauses import LayerPauses, as_extend, decoder_layers, drop
+from pdmuxd.engine.sglang.internals.slices import cut_into
 
 STEPS = 3
 
@@ -85,6 +86,7 @@ class Comparison:
         said = {
             "again": apart(bare.whole(first, steps), expected[0]),
             "by_layers": max(apart(bare.by_layers(first, n, steps), expected[0]) for n in (1, 2, 4, LAYERS)),
+            "slices": max(self._apart_in_slices(second, n, expected[1]) for n in (2, 5)),
             "set_aside": self._set_aside(first, second, steady, expected),
             "calls": self.pauses.calls,
             "own": None if own is None else apart([own], expected[0][:1]) / float(expected[0][0].std()),
@@ -99,6 +101,12 @@ class Comparison:
         runner.forward_split_prefill = lambda batch, reinit_attn_backend=False, forward_count=1: (
             pauses.launch(runner, batch, forward_count)
         )
+
+    def _apart_in_slices(self, prompt: Any, slices: int, expected: list[Any]) -> float:
+        """Over the deviation of the logits: sums over a prompt's tokens have other parts than whole."""
+        with cut_into(slices):
+            found = self.bare.by_layers(prompt, 3, self.steps, slices)
+        return apart(found, expected) / float(expected[0].std())
 
     def _set_aside(self, first: Any, second: Any, steady: Any, expected: list[list[Any]]) -> float:
         """Two prefills set aside in each other, decode steps of a third batch between their layers."""

@@ -47,6 +47,7 @@ from pdmuxd.engine.core.policies.layerwise import (
     drain_to_preempt,
     new_work,
     next_work,
+    slices_of,
     split_decision,
     without_prefill,
 )
@@ -205,7 +206,7 @@ class AutoPolicy:
             batch = Batch(requests, How.ALONG, step=step)
             return self._beside_chunk(obs, state, queue, batch) if may_overtake else batch
         requests = self._timely(obs, queue.order, frozenset(queue.unreachable))
-        return Batch(requests, How.NEXT, new_work(requests, self.context.layers) if requests else None)
+        return Batch(requests, How.NEXT, self._new_work(obs, requests) if requests else None)
 
     def _timely(
         self, obs: Observation, order: tuple[WaitingRequest, ...], unreachable: Collection[str]
@@ -228,8 +229,17 @@ class AutoPolicy:
         requests = form_prefill_batch(obs, queue=urgent, max_tokens=BATCH_TOKENS) if urgent else ()
         if not requests:
             return on
-        work = new_work(requests, self.context.layers, preempt=obs.prefill is not None)
+        work = self._new_work(obs, requests, preempt=obs.prefill is not None)
         return Batch(requests, How.DRAIN if obs.under_way[0].layers_in_flight else How.OVERTAKE, work)
+
+    def _new_work(
+        self, obs: Observation, requests: tuple[WaitingRequest, ...], *, preempt: bool = False
+    ) -> Work:
+        slices = 1
+        if len(requests) == 1:
+            sms = self.table.prefill_sms(obs.partition_id)
+            slices = slices_of(requests[0], obs.limits, self.context, sms)
+        return new_work(requests, self.context.layers, slices=slices, preempt=preempt)
 
     def _left_s(self, obs: Observation, state: AutoState, units: Sequence[PrefillView]) -> list[float]:
         """Seconds that each of these prefills by layers still needs."""
@@ -272,7 +282,7 @@ class AutoPolicy:
     ) -> bool:
         """Whether the batch that these begin would go in steps like this plan's, were it begun now."""
         requests = self._timely(obs, rest, unreachable)
-        work = new_work(requests, self.context.layers)
+        work = self._new_work(obs, requests)
         if not self._may_split(obs, work):
             return True
         if not self.options.fuse or not obs.decode.bs or not plan.meets:

@@ -57,7 +57,7 @@ def fused_or_split(
     split_s, fused_s = (split.finish_s or 0.0) * prefill_correction, fused.finish_s or 0.0
     if fused.kind is PlanKind.WHOLE:
         return (fused if fused_s <= LAUNCH_BOUND * split_s else split), ()
-    if not is_steady or fused_s <= FUSED_LIMIT_S:
+    if not is_steady or (fused.meets and fused_s <= FUSED_LIMIT_S):
         step_s = split.numbers.predicted_decode_s or 0.0
         if len(obs.waiting) > len(batch):
             can_go_on = _can_go_on(obs, batch, split, context, table)

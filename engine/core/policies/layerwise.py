@@ -20,6 +20,7 @@ from pdmuxd.engine.core.types import (
     Alternative,
     Decision,
     DecisionNumbers,
+    EngineLimits,
     Feedback,
     Mode,
     Observation,
@@ -45,6 +46,9 @@ class Work:
     shape: PrefillShape
     layers_left: int
     layers_in_flight: int
+    layers: int
+    """In all. This and the other two count slices where the layers are cut."""
+    slices: int = 1
     admit: tuple[str, ...] = ()
     resume: bool = False
     preempt: bool = False
@@ -61,29 +65,55 @@ def next_work(obs: Observation, layers: int) -> Work | None:
         running = obs.prefill
         return Work(
             shape=running.shape,
-            layers_left=layers - running.layers_launched,
+            layers_left=layers * running.slices - running.layers_launched,
             layers_in_flight=running.layers_in_flight,
+            layers=layers * running.slices,
+            slices=running.slices,
         )
     if obs.preempted is not None:
         return Work(
             shape=obs.preempted.shape,
-            layers_left=layers - obs.preempted.layers_launched,
+            layers_left=layers * obs.preempted.slices - obs.preempted.layers_launched,
             layers_in_flight=0,
+            layers=layers * obs.preempted.slices,
+            slices=obs.preempted.slices,
             resume=True,
         )
     batch = form_prefill_batch(obs)
     return new_work(batch, layers) if batch else None
 
 
-def new_work(batch: tuple[WaitingRequest, ...], layers: int, *, preempt: bool = False) -> Work:
+def new_work(
+    batch: tuple[WaitingRequest, ...], layers: int, *, slices: int = 1, preempt: bool = False
+) -> Work:
     """A batch that is to start, or to overtake the running one."""
     return Work(
         shape=shape_of(batch),
-        layers_left=layers,
+        layers_left=layers * slices,
         layers_in_flight=0,
+        layers=layers * slices,
+        slices=slices,
         admit=tuple([r.request_id for r in batch]),
         preempt=preempt,
     )
+
+
+SLICE_S = 0.025
+"""What a slice of a layer takes at most: two may be in flight when urgent work comes, and it is to wait for
+50 ms at most."""
+
+
+def slices_of(prompt: WaitingRequest, limits: EngineLimits, context: PolicyContext, sms: int) -> int:
+    """Into how many slices of its tokens each layer of this prompt is cut; 1 if it is short."""
+    new, reused, slices = prompt.new_tokens, prompt.reused_tokens, 1
+    least, latency, most_s = limits.least_slice_tokens, context.latency, SLICE_S * context.layers
+    while least is not None and new >= 2 * least * slices:
+        own = -(-new // slices)
+        last = PrefillShape.of([(own, reused + new - own)])
+        if latency.colocated_ratio(sms) * latency.prefill_s(last, sms) <= most_s:
+            break
+        slices *= 2
+    return slices
 
 
 def drain_to_preempt(obs: Observation) -> Decision:
@@ -140,6 +170,7 @@ def split_decision(
         reason=reason,
         decode_steps=plan.decode_steps,
         prefill_layers=layers,
+        slices=work.slices if work.admit else 1,
         admit=work.admit,
         preempt=work.preempt,
         resume=work.resume,
@@ -167,7 +198,7 @@ def prefill_alone(
     context: PolicyContext, table: PartitionTable, work: Work, *, layerwise: bool = True
 ) -> Plan:
     """A slice of the prefill on all SMs, or the whole of it."""
-    prefill_s, layers = context.latency.prefill_s(work.shape, table.rules.total_sms), context.layers
+    prefill_s, layers = context.latency.prefill_s(work.shape, table.rules.total_sms), work.layers
     count = layers_for(ALONE_SLICE_S, prefill_s, layers) - work.layers_in_flight
     return Plan(
         kind=PlanKind.SPLIT,
@@ -207,7 +238,7 @@ class SplitPlans:
         `steady_s`: how long a step may take where the target is looser."""
         if not obs.decode.bs:
             return prefill_alone(self.context, self.table, work, layerwise=self.layerwise)
-        table, latency, layers = self.table, self.context.latency, self.context.layers
+        table, latency, layers = self.table, self.context.latency, work.layers
         target_s = self.context.planned_tbt_s(obs.tbt_target_s) - stall_s
         held = obs.partition_id if obs.partition_id in table.split_indices else 0
         rejected: list[Alternative] = []
@@ -287,7 +318,7 @@ class SplitPlans:
 
     def left_s(self, running: PrefillView, sms: int) -> float:
         """Predicted seconds that a running layer-wise prefill still needs."""
-        layers = self.context.layers
+        layers = self.context.layers * running.slices
         whole_s = self.context.latency.prefill_s(running.shape, sms)
         return whole_s * (layers - running.layers_done) / layers
 

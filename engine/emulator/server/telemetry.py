@@ -131,6 +131,7 @@ def hello(engine: EmulatedEngine, *, model: str, version: str) -> Hello:
         max_whole_tokens=engine.limits.max_whole_tokens,
         waiting_window=engine.limits.waiting_window,
         max_set_aside=engine.limits.max_set_aside,
+        least_slice_tokens=engine.limits.least_slice_tokens,
         captured_decode_bs=captured_sizes(engine.max_decode_bs),
         fused_tile_rows=profile.fused_tile_rows,
         can_measure=True,

@@ -14,7 +14,7 @@ import torch
 from pdmuxd.engine.core.partitions import PartitionTable, SmRules
 from pdmuxd.engine.core.roofline import FLASH_ATTENTION_TILE_ROWS
 from pdmuxd.engine.core.shapes import DeviceShape, TensorParallel
-from pdmuxd.engine.core.types import EngineLimits
+from pdmuxd.engine.core.types import LEAST_SLICE_TOKENS, EngineLimits
 from pdmuxd.engine.sglang.api.symbols import installed_version
 from pdmuxd.engine.sglang.api.types.model import AttentionBackend, ModelRunner
 from pdmuxd.engine.sglang.api.types.scheduler import Scheduler
@@ -28,6 +28,7 @@ from pdmuxd.engine.sglang.streams.cpu import TOTAL_SMS
 
 _TILE_ROWS = {"FlashAttentionBackend": FLASH_ATTENTION_TILE_ROWS}
 """By the class of the attention backend; for other classes it is not known."""
+CPU_SLICE_TOKENS = 32
 _PLAIN_KV = ("auto", "bfloat16", "bf16", "float16")
 
 
@@ -40,7 +41,12 @@ def sm_rules(gpu: int) -> SmRules:
 
 
 def engine_info(
-    scheduler: Scheduler, table: PartitionTable, *, unsplit: str = "", has_partition_kernels: bool = True
+    scheduler: Scheduler,
+    table: PartitionTable,
+    *,
+    unsplit: str = "",
+    can_slice: bool = False,
+    has_partition_kernels: bool = True,
 ) -> EngineInfo:
     """Everything fixed about a scheduler that is ready to serve."""
     config = scheduler.model_config.hf_config
@@ -68,6 +74,7 @@ def engine_info(
             max_prefill_tokens=prefill_tokens,
             max_whole_tokens=prefill_tokens if torch.cuda.is_available() else None,  # until it was measured
             max_decode_bs=captured[-1] if captured else scheduler.max_running_requests,
+            least_slice_tokens=_least_slice_tokens() if can_slice else None,
         ),
         kv_capacity_tokens=scheduler.max_total_num_tokens,
         vocab_size=scheduler.model_config.vocab_size,
@@ -81,6 +88,11 @@ def engine_info(
         unsplit=unsplit,
         fused_tile_rows=_tile_rows(runner.attn_backend),
     )
+
+
+def _least_slice_tokens() -> int:
+    """On a CPU as few as a tiny model's prompts have."""
+    return LEAST_SLICE_TOKENS if torch.cuda.is_available() else CPU_SLICE_TOKENS
 
 
 def _variant(scheduler: Scheduler, *, has_partition_kernels: bool) -> str:

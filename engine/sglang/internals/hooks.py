@@ -252,6 +252,7 @@ def _build(
         scheduler,
         table,
         unsplit=process.splitting.prepare(),
+        can_slice=process.splitting.can_slice,
         has_partition_kernels=environment.partition_kernels,
     )
     link = None

@@ -20,8 +20,9 @@ from greenlet import GreenletExit, getcurrent, greenlet
 
 from pdmuxd.engine.core.errors import EngineError
 from pdmuxd.engine.sglang.api.symbols import sglang
-from pdmuxd.engine.sglang.api.types.model import ModelRunner
+from pdmuxd.engine.sglang.api.types.model import AttentionBackend, ModelRunner
 from pdmuxd.engine.sglang.api.types.requests import ForwardBatch
+from pdmuxd.engine.sglang.internals.slices import TokenSlice, called_in_slices, slices_of, wanted
 
 _TOWERS = re.compile(
     r"(^|\.)(visual|vision|vit|audio|encoder|multi_modal|mm_|embed_vision|sam_model)", re.IGNORECASE
@@ -49,14 +50,25 @@ def _knows_its_number(layer: torch.nn.Module) -> bool:
 class PausedForward:
     """One forward in mid-flight. All methods are for the thread that began it."""
 
-    def __init__(self, pauses: LayerPauses, forward: Callable[[], object]) -> None:
+    def __init__(
+        self,
+        pauses: LayerPauses,
+        forward: Callable[[], object],
+        batch: ForwardBatch,
+        attention: AttentionBackend,
+        slices: tuple[TokenSlice, ...] = (),
+    ) -> None:
+        """`slices`: in which each layer is called; none: whole."""
         self._pauses = pauses
+        self._batch = batch
+        self._slices = slices
+        self._attention = attention
         self._greenlet = greenlet(forward)
         self._greenlet.gr_context = contextvars.copy_context()
         self._inside: _Ambient | None = None
         self._until: float = 0
         self.calls = 0
-        """Layers that were begun."""
+        """Layers that were begun, or slices of them."""
         self.is_done = False
         self.result: object = None
         """What the forward returned."""
@@ -80,6 +92,24 @@ class PausedForward:
         if self.calls >= self._until:
             self._greenlet.parent.switch()
         self.calls += 1
+
+    @property
+    def slices(self) -> int:
+        """In how many each layer is called."""
+        return max(1, len(self._slices))
+
+    def call(
+        self, layer: Callable[..., object], args: tuple[object, ...], kwargs: dict[str, object]
+    ) -> object:
+        """Inside it, a layer is called."""
+        if self._slices:
+            return called_in_slices(layer, self._batch, self._slices, self._before_slice, args, kwargs)
+        self.before_layer()
+        return layer(*args, **kwargs)
+
+    def _before_slice(self, part: TokenSlice) -> None:
+        self.before_layer()
+        self._attention.init_forward_metadata(part.batch)
 
     def _enter(self, switch: Callable[[], object]) -> object:
         pauses = self._pauses
@@ -112,22 +142,23 @@ class LayerPauses:
             layer.forward = self._pausing(layer.forward)
 
     def launch(self, runner: ModelRunner, batch: ForwardBatch, count: int) -> object:
-        """Replaces SGLang's own: launches the next `count` layers of a batch; the logits come with the
-        last."""
-        layers = runner.model_config.num_hidden_layers
+        """Replaces SGLang's own: launches the next `count` layers of a batch, or slices of them; the logits
+        come with the last."""
         if not batch.split_index:
             self._begin(runner, batch)
         forward = _paused(batch)
         if forward is None:
             raise EngineError("a prefill by layers goes on that was never begun")
+        layers = runner.model_config.num_hidden_layers * forward.slices
         end = min(batch.split_index + count, layers)
         with as_extend(batch):
-            forward.advance(self.calls * end / layers if end < layers else float("inf"))
+            calls = self.calls * forward.slices
+            forward.advance(calls * end / layers if end < layers else float("inf"))
         batch.split_index = end
         if end < layers:
             return None
         _keep(batch, None)
-        self.calls = forward.calls
+        self.calls = forward.calls // forward.slices
         return forward.result
 
     def _begin(self, runner: ModelRunner, batch: ForwardBatch) -> None:
@@ -136,17 +167,17 @@ class LayerPauses:
             prepare = getattr(runner.model, "prepare_forward_batch", None)
             if prepare is not None:
                 prepare(batch)
-            runner.attn_backend.init_forward_metadata(batch)
+            attention, count = runner.attn_backend, wanted()
+            attention.init_forward_metadata(batch)
             given = runner._extend_forward_kwargs(batch, None)
         call = partial(runner.model.forward, batch.input_ids, batch.positions, batch, **given)
-        _keep(batch, PausedForward(self, call))
+        slices = slices_of(batch, count) if count > 1 else ()
+        _keep(batch, PausedForward(self, call, batch, attention, slices))
 
     def _pausing(self, forward: Callable[..., object]) -> Callable[..., object]:
         def paused(*args: object, **kwargs: object) -> object:
             running = self.running
-            if running is not None:
-                running.before_layer()
-            return forward(*args, **kwargs)
+            return forward(*args, **kwargs) if running is None else running.call(forward, args, kwargs)
 
         return paused
 

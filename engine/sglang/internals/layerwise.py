@@ -16,6 +16,7 @@ from pdmuxd.engine.sglang.internals.group import GroupInForce
 from pdmuxd.engine.sglang.internals.invalid_rows import InvalidRows
 from pdmuxd.engine.sglang.internals.layerpauses import as_extend, drop
 from pdmuxd.engine.sglang.internals.room import Room
+from pdmuxd.engine.sglang.internals.slices import cut_into
 from pdmuxd.engine.sglang.internals.streaming import HoldingStreamer
 from pdmuxd.engine.sglang.streams.base import LaunchStreams
 
@@ -64,8 +65,11 @@ class SchedulerPrefill:
         batch.formed = self._streams.mark(s.schedule_stream)
         return batch
 
-    def launch_layers(self, batch: PrefillBatch, layers: int) -> tuple[Event, Event, BatchResult | None]:
-        """The next layers of a batch on the prefill stream: (start event, end event, result).
+    def launch_layers(
+        self, batch: PrefillBatch, layers: int, slices: int = 1
+    ) -> tuple[Event, Event, BatchResult | None]:
+        """The next layers of a batch on the prefill stream, or the next of so many slices of each: (start
+        event, end event, result).
 
         The result is None until the last layer is launched; it may be read once the end event is done.
         """
@@ -80,11 +84,12 @@ class SchedulerPrefill:
             batch.split_forward_count = layers
             s.enable_overlap = False  # its branch of run_batch knows no split prefill
             try:
-                result = s.run_batch(batch)
+                with cut_into(slices):
+                    result = s.run_batch(batch)
             finally:
                 s.enable_overlap = True
             batch.split_index += layers
-            if batch.split_index < s.model_config.num_hidden_layers:
+            if batch.split_index < s.model_config.num_hidden_layers * slices:
                 return start, self._streams.mark(stream), None
             batch.split_prefill_finished = True
             batch.greatest_logits = self._invalid_rows.greatest(result)

@@ -20,6 +20,7 @@ from pdmuxd.engine.sglang.internals.layerpauses import LayerPauses, decoder_laye
 from pdmuxd.engine.sglang.internals.probes import ProbeBatches, has_state_slots
 from pdmuxd.engine.sglang.internals.scheduler import SchedulerPort
 from pdmuxd.engine.sglang.internals.shared_state import shared_by_streams
+from pdmuxd.engine.sglang.internals.slices import cut_into
 from pdmuxd.engine.sglang.streams.base import LaunchStreams
 
 _log = logging.getLogger(__name__)
@@ -49,6 +50,8 @@ class Splitting:
         self._layers = port.state.layers
         self.pauses: LayerPauses | None = None
         """None where nothing pauses."""
+        self.can_slice = False
+        """Whether its layers can be called for some tokens of a prompt after the others."""
 
     def prepare(self) -> str:
         """Why the model cannot be split; empty if it can."""
@@ -56,7 +59,12 @@ class Splitting:
         if not why:
             captured = max(fused_graph_tokens(self._s.tp_worker.model_runner), default=0)
             # Every rank tries, since their batches sum with each other; the first one says what it came to.
-            why = str(self._port.agree(self._tried((max(_LENGTHS[0], captured + 1), _LENGTHS[1]))))
+            lengths = (max(_LENGTHS[0], captured + 1), _LENGTHS[1])
+            why = str(self._port.agree(self._tried(lengths)))
+            said = "it is not split" if why else str(self._port.agree(self._tried(lengths[:1], slices=3)))
+            self.can_slice = not said
+            if said:
+                _log.info("pdmuxd: the layers of long prompts are not cut by tokens: %s", said)
         if not why and self.pauses is not None:
             _log.info("pdmuxd: prefills pause between the model's %d layers", self.pauses.calls)
         return why
@@ -81,7 +89,7 @@ class Splitting:
         self.pauses = LayerPauses(layers)
         return ""
 
-    def _tried(self, lengths: tuple[int, ...]) -> str:
+    def _tried(self, lengths: tuple[int, ...], slices: int = 1) -> str:
         """What a comparison says; whatever a model makes of a made-up prompt, it can still serve whole."""
         wanted = [(tokens, 0) for tokens in lengths]
         # Two of them: each begins with the same tokens.
@@ -90,7 +98,7 @@ class Splitting:
         try:
             first.empty_cache()
             whole = self._whole(first.mixed(wanted, ()))
-            by_layers = self._by_layers(second.split_prefill(wanted))
+            by_layers = self._by_layers(second.split_prefill(wanted), slices)
         except torch.OutOfMemoryError:
             raise
         except _MODELS_OWN as error:
@@ -114,14 +122,14 @@ class Splitting:
             self._streams.wait(self._streams.mark(stream))
         return result.logits_output.next_token_logits
 
-    def _by_layers(self, batch: Batch) -> Tensor:
+    def _by_layers(self, batch: Batch, slices: int) -> Tensor:
         self._port.use_group(0)
         stream = self._streams.groups[0].prefill
         batch.split_forward_count = 1
         try:
-            with self._streams.on(stream), self._port.collectives.in_force():
+            with self._streams.on(stream), self._port.collectives.in_force(), cut_into(slices):
                 stream.wait_stream(self._s.schedule_stream)
-                for _ in range(self._layers):
+                for _ in range(self._layers * slices):
                     result = self._s.tp_worker.forward_batch_split_prefill(batch)
                     batch.split_index += 1
                 self._streams.wait(self._streams.mark(stream))

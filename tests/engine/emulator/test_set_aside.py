@@ -18,7 +18,7 @@ from pdmuxd.engine.emulator.requests import EmulatedRequest, Phase
 
 NESTED = ((90_000, 0.0, 60.0), (40_000, 0.2, 3.5), (12_000, 0.4, 0.9), (2_000, 0.6, 0.25))
 """(tokens, arrival, TTFT target): none could wait for what is left of the one before it."""
-DEEPEST_S = 0.77
+DEEPEST_S = 0.8
 """When the last one runs, and the three before it are set aside."""
 
 

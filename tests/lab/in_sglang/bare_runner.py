@@ -127,12 +127,12 @@ class BareRunner:
         assert torch.isfinite(logits).all(), "the model itself gives no finite logits"
         return self.and_steps(batch, logits, steps)
 
-    def by_layers(self, prompts: list[list[int]], layers: int, steps: int = 0) -> list[Any]:
-        """The same in slices of so many layers."""
+    def by_layers(self, prompts: list[list[int]], layers: int, steps: int = 0, slices: int = 1) -> list[Any]:
+        """The same, so many layers at a time, each of them cut into `slices` by tokens."""
         self.clear()
         batch = self.batch(prompts)
         forward = self.forward_batch(batch, by_layers=True)
-        while forward.split_index < self.layers:
+        while forward.split_index < self.layers * slices:
             out = self.runner.forward(forward, split_forward_count=layers)
         return self.and_steps(batch, out.logits_output.next_token_logits.clone(), steps)
 

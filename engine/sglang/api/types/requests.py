@@ -120,8 +120,10 @@ class ForwardBatch(Protocol):
     """What one forward of the model is about."""
 
     forward_mode: ForwardMode
+    batch_size: int
     input_ids: Tensor
     positions: Tensor
+    extend_seq_lens_cpu: list[int]
     split_index: int
 
 

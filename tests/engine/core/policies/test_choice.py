@@ -30,6 +30,7 @@ def chosen(
     meets: bool = True,
     prefill_correction: float = 1.0,
     slot_use: SlotUse | None = None,
+    lasts: bool = True,
 ) -> PlanKind:
     numbers = DecisionNumbers(predicted_decode_s=STEP_S, guard_ratio=1.25)
     split = Plan(
@@ -42,7 +43,12 @@ def chosen(
         numbers=numbers,
     )
     fused = Plan(
-        kind=PlanKind.FUSED, partition_id=7, reason=Reason.FUSED_FITS, finish_s=fused_s, prompt_tokens=100
+        kind=PlanKind.FUSED,
+        partition_id=7,
+        reason=Reason.FUSED_FITS,
+        meets=lasts,
+        finish_s=fused_s,
+        prompt_tokens=100,
     )
     obs = observe(
         partition_id=from_group, decode_bs=34, tbt_target_s=TARGET_S, queue=(*batch, *behind), now_s=1.0
@@ -110,6 +116,11 @@ def test_a_split_waits_for_a_step_when_it_cannot_go_on_with_those_that_join(
 
 def test_it_is_fused_when_the_split_misses_the_target() -> None:
     assert chosen(split_s=0.25, fused_s=9.0, behind=(OTHER,), meets=False) is PlanKind.FUSED
+
+
+def test_it_is_split_when_its_last_chunks_would_miss_the_target_and_the_split_does_not() -> None:
+    assert chosen(split_s=0.25, fused_s=0.1, lasts=False) is PlanKind.SPLIT
+    assert chosen(split_s=0.25, fused_s=0.1, lasts=False, meets=False) is PlanKind.FUSED
 
 
 def test_it_is_split_when_its_chunks_could_not_be_preempted_for_long() -> None:

@@ -238,3 +238,17 @@ def test_a_batch_takes_as_many_steps_as_its_budget_needs() -> None:
         shape = PrefillShape.of([(300, reused)])
         assert FUSED.total_s(obs, AS_FITTED, shape, 100) == pytest.approx(3 * 0.110)
     assert FUSED.total_s(obs, AS_FITTED, PrefillShape.of([(301, 0)]), 100) == pytest.approx(3 * 0.110 + 0.011)
+
+
+@pytest.mark.parametrize(("new_tokens", "lasts"), [(4_000, True), (41_737, False)])
+def test_a_prompt_lasts_in_chunks_when_half_a_step_is_within_the_target_at_its_end(
+    new_tokens: int, lasts: bool
+) -> None:
+    context = load_profile("h200-llama-8b-measured").policy_context
+    fused = FusedSteps(context=context, table=context.table())
+    prompt = (waiting(1, new_tokens),)
+    obs = observe(decode_bs=10, decode_reused_tokens=3_000, tbt_target_s=0.02, queue=prompt, now_s=0.0)
+    shape = PrefillShape.of([(new_tokens, 0)])
+    plan = fused.whole_batch(obs, prompt, shape, LatencyMargin(), AS_FITTED)
+    assert plan is not None
+    assert plan.meets is lasts

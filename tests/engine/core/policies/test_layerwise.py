@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import replace
 
 import pytest
@@ -11,15 +12,20 @@ from observations import linear_context, observe, running_prefill, took, waiting
 
 from pdmuxd.engine.core.policies.layerwise import (
     SHRINK_MARGIN,
+    SLICE_S,
     SplitPlans,
     drain_to_preempt,
     layers_for,
     new_work,
     next_work,
+    slices_of,
     split_decision,
     without_prefill,
 )
-from pdmuxd.engine.core.types import Mode, Reason
+from pdmuxd.engine.core.types import EngineLimits, Mode, PrefillShape, Reason, slice_bounds
+from pdmuxd.engine.emulator.profile import load_profile
+
+PROFILE = load_profile("h200-llama-8b-measured")
 
 CONTEXT = linear_context()
 SPLITS = SplitPlans(context=CONTEXT, table=CONTEXT.table())
@@ -117,3 +123,30 @@ def test_decode_goes_on_without_new_layers_until_a_prefill_can_be_set_aside(
     assert (decision.mode, decision.partition_id) == (Mode.SPLIT, 3)
     assert (decision.decode_steps, decision.prefill_layers) == (steps, 0)
     assert decision.reason is Reason.PREEMPT_WHEN_DRAINED
+
+
+def test_layers_of_a_long_prompt_are_cut_until_the_last_slice_is_short() -> None:
+    context, sms = PROFILE.context(), 100
+    limits = EngineLimits()
+
+    def cut(new_tokens: int, reused_tokens: int = 0, limits: EngineLimits = limits) -> int:
+        prompt = replace(waiting(1, new_tokens), reused_tokens=reused_tokens)
+        return slices_of(prompt, limits, context, sms)
+
+    assert cut(4_000) == 1
+    assert cut(100_000) > cut(50_000) > cut(8_000) == 1
+    assert cut(50_000, reused_tokens=50_000) > cut(50_000), "what it reads counts"
+    for tokens in (20_000, 50_000, 100_000):
+        own = -(-tokens // cut(tokens))
+        last = PrefillShape.of([(own, tokens - own)])
+        layer_s = context.latency.prefill_s(last, sms) * context.latency.colocated_ratio(sms) / context.layers
+        assert layer_s <= SLICE_S
+    assert cut(100_000, limits=EngineLimits(least_slice_tokens=None)) == 1
+    assert cut(100_000, limits=EngineLimits(least_slice_tokens=40_000)) == 2, "no smaller than that"
+
+
+def test_slices_of_a_prompt_are_all_of_its_tokens() -> None:
+    bounds = [slice_bounds(100_001, 8, number) for number in range(8)]
+    assert bounds[0][0] == 0
+    assert bounds[-1][1] == 100_001
+    assert all(before[1] == after[0] for before, after in itertools.pairwise(bounds))
