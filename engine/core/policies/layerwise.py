@@ -104,7 +104,7 @@ SLICE_S = 0.025
 
 
 def slices_of(prompt: WaitingRequest, limits: EngineLimits, context: PolicyContext, sms: int) -> int:
-    """Into how many slices of its tokens each layer of this prompt is cut; 1 if it is short."""
+    """The number of slices of its tokens into which each layer of a prompt is cut; 1 if it is short."""
     new, reused, slices = prompt.new_tokens, prompt.reused_tokens, 1
     least, latency, most_s = limits.least_slice_tokens, context.latency, SLICE_S * context.layers
     while least is not None and new >= 2 * least * slices:

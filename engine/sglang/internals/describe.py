@@ -91,7 +91,7 @@ def engine_info(
 
 
 def _least_slice_tokens() -> int:
-    """On a CPU as few as a tiny model's prompts have."""
+    """The least tokens of a slice: on a CPU as few as a tiny model's prompts have."""
     return LEAST_SLICE_TOKENS if torch.cuda.is_available() else CPU_SLICE_TOKENS
 
 

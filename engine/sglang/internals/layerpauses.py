@@ -95,7 +95,7 @@ class PausedForward:
 
     @property
     def slices(self) -> int:
-        """In how many each layer is called."""
+        """The number of slices in which each layer is called, 1 for whole layers."""
         return max(1, len(self._slices))
 
     def call(
