@@ -58,6 +58,17 @@ def test_logits_are_those_of_the_whole_when_a_class_is_prefilled_by_layers(compa
     assert said["calls"] == tiny_classes.LAYERS * LOOPS.get(name, 1)
 
 
+CUT = ("LlamaForCausalLM", "Gemma3ForCausalLM")
+"""Two of those whose layers can be called for some tokens after the others: SGLang keeps the residual
+of the first one beside the batch."""
+
+
+def test_logits_are_nearly_those_of_the_whole_when_layers_are_cut_by_tokens(compared):
+    cut = {name: said["slices"] for name, said in compared.items() if isinstance(said["slices"], float)}
+    assert set(CUT) <= set(cut)
+    assert max(cut[name] for name in CUT) < 1e-4, "sums have other parts"
+
+
 @pytest.mark.parametrize("name", tiny_classes.MODELS)
 def test_later_prefills_are_as_ever_when_one_is_dropped_and_a_layer_of_another_fails(compared, name):
     assert (compared[name]["error"], compared[name]["after"]) == ("a layer's own error", 0.0)
