@@ -19,20 +19,9 @@ from pdmuxd.controlplane.database.audit import log_entry
 from pdmuxd.controlplane.database.opening import open_database
 from pdmuxd.controlplane.events.buffer import EventBuffer
 from pdmuxd.controlplane.services.control_plane import ControlPlane
-from pdmuxd.controlplane.telemetry.turning import keep_turning
 from pdmuxd.daemon.builders import build
-from pdmuxd.daemon.duties.delivery_check import start_measuring_delivery
-from pdmuxd.daemon.duties.kept_effects import start_keeping_effects
-from pdmuxd.daemon.duties.kept_forecasts import start_checking_forecasts
 from pdmuxd.daemon.duties.kept_history import start_keeping_history
-from pdmuxd.daemon.duties.last_used import start_noting_uses
-from pdmuxd.daemon.duties.own_health import start_watching_itself
-from pdmuxd.daemon.duties.prefill_speed import start_forecasting
-from pdmuxd.daemon.duties.quarantine_record import start_recording_quarantine
-from pdmuxd.daemon.duties.refinement import start_refining
-from pdmuxd.daemon.duties.retention import start_forgetting
-from pdmuxd.daemon.duties.tbt_cap_check import start_capping
-from pdmuxd.daemon.duties.token_use import catch_up, load_use, start_storing_use
+from pdmuxd.daemon.duties.token_use import catch_up, load_use
 from pdmuxd.daemon.events import connect_service_manager, follow_directory
 from pdmuxd.daemon.gateway.app import Gateway
 from pdmuxd.daemon.handover.channel import Channel
@@ -47,6 +36,7 @@ from pdmuxd.daemon.process.giving_way import giving_way
 from pdmuxd.daemon.process.logging import hide_secret
 from pdmuxd.daemon.process.notify import Notifier
 from pdmuxd.daemon.process.signals import StopRequests, on_hangup, stop_requests
+from pdmuxd.daemon.roster import duties as duties_of
 from pdmuxd.daemon.serving import first_run as first
 from pdmuxd.daemon.serving.lifecycle import Lifecycle
 from pdmuxd.daemon.serving.servers import Server, adopt, bind, serving, url_of
@@ -55,8 +45,6 @@ from pdmuxd.daemon.settings.places import REPORTS, make_private
 from pdmuxd.daemon.supervisor.choice import EngineChoice, choose_engine
 from pdmuxd.daemon.supervisor.orphan import remove_stale_sockets
 from pdmuxd.daemon.supervisor.supervisor import Supervisor
-from pdmuxd.daemon.traffic.fallback import start_learning
-from pdmuxd.daemon.traffic.ring import start_writing
 from pdmuxd.engine.core.errors import EngineError, PdmuxdError, SettingsError
 
 _STOP_MARGIN_S = 15.0
@@ -201,7 +189,7 @@ async def _start(
     connect_service_manager(parts.bus, notifier.status)
 
     # Its last write must come after the engine's end, when nothing is counted any more.
-    start_keeping_history(stack, parts.history)
+    keeping = start_keeping_history(stack, parts.history)
     predecessor = Predecessor(
         supervisor,
         descriptors={"data": data.fileno(), "admin": admin.fileno(), "lock": lock_fd},
@@ -235,21 +223,11 @@ async def _start(
         await supervisor.start()
     duties = await stack.enter_async_context(AsyncExitStack())
     in_background(duties, _feed_watchdog(notifier, supervisor), name="watchdog")
-    in_background(duties, keep_turning(parts.telemetry), name="telemetry")
-    start_refining(duties, parts.refinement)
-    in_background(duties, parts.stand_in.wait(), name="shipped profile")
-    start_noting_uses(stack, parts.uses)
-    start_forgetting(stack, control_plane, settings.audit_retention_days, parts.health.clock)
-    start_watching_itself(stack, parts.health)
-    start_recording_quarantine(stack, parts.held)
-    start_writing(stack, parts.traffic)
-    start_learning(stack, parts.keepers.fallback, is_wanted=settings.engine.learn_fallback)
-    start_storing_use(stack, parts.use)
-    start_capping(duties, parts.keepers.caps)
-    start_keeping_effects(duties, parts.keepers.effects)
-    start_checking_forecasts(duties, parts.keepers.forecasts)
-    start_measuring_delivery(duties, parts.keepers.delivery)
-    start_forecasting(stack, parts.first_tokens, parts.telemetry, parts.predictors)
+    stack.push_async_callback(parts.keepers.fallback.close)
+    own = duties_of(parts, control_plane, settings)
+    for duty in own:
+        duty.start(duties if duty.is_alone else stack)
+    parts.lifecycle.duties = (*keeping, *own)
     parts.garbage.hold()
     stack.callback(parts.garbage.release)
     welcome = first.welcome(loaded, engine, data_url=url_of(data), admin_url=url_of(admin), api_key=api_key)

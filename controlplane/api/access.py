@@ -113,6 +113,7 @@ RULES: Mapping[tuple[str, str], Access] = {
     ("POST", "/engine/restart"): Access.ADMIN,
     ("GET", "/engine/quarantine"): Access.READ,
     ("POST", "/engine/quarantine/release"): Access.ADMIN,
+    ("GET", "/daemon/duties"): Access.READ,
     ("POST", "/daemon/reload"): Access.ADMIN,
     ("POST", "/daemon/upgrade"): Access.ADMIN,
 }

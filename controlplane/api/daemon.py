@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Mapping
+from datetime import datetime
 from importlib.metadata import version
 from typing import ClassVar
 
@@ -14,7 +15,8 @@ from pydantic import BaseModel, ConfigDict, Field
 from pdmuxd.controlplane.api.bodies import Body
 from pdmuxd.controlplane.api.problems import documented
 from pdmuxd.controlplane.api.routing import admin_router
-from pdmuxd.controlplane.node.daemon_actions import DaemonActions, Reloaded
+from pdmuxd.controlplane.events.messages import instant, ms
+from pdmuxd.controlplane.node.daemon_actions import DaemonActions, DutyState, Reloaded
 from pdmuxd.controlplane.services.control_plane import ControlPlane
 from pdmuxd.engine.core.errors import StoreError
 
@@ -57,9 +59,36 @@ class UpgradeOut(BaseModel):
     version: str = Field(examples=["0.2.0"], description="That of the daemon that has taken over.")
 
 
+class DutyOut(BaseModel):
+    """Something that the daemon does by itself."""
+
+    name: str = Field(examples=["storing token use"], description="What it does.")
+    period_ms: float | None = Field(
+        examples=[5000.0], description="It is done again and again; null: it goes on, or is done once."
+    )
+    last_run_at: datetime | None = Field(description="When it began last; null before that.")
+    failed: str | None = Field(description="Why it did not do its work the last time; null if it did.")
+    is_alone: bool = Field(description="Whether it ends when another daemon takes over.")
+
+    @classmethod
+    def of(cls, state: DutyState) -> DutyOut:
+        return cls(
+            name=state.name,
+            period_ms=ms(state.period_s),
+            last_run_at=None if state.last_run_s is None else instant(state.last_run_s),
+            failed=state.failed,
+            is_alone=state.is_alone,
+        )
+
+
 def daemon_routes(actions: DaemonActions, control_plane: ControlPlane) -> APIRouter:
-    """`/daemon/reload`, `/daemon/upgrade`."""
+    """`/daemon/duties`, `/daemon/reload`, `/daemon/upgrade`."""
     router = admin_router(prefix="/daemon", tags=["daemon"])
+
+    @router.get("/duties", responses=documented())
+    async def list_duties() -> list[DutyOut]:
+        """List what the daemon does by itself, and how it went the last time."""
+        return [DutyOut.of(state) for state in actions.duty_states()]
 
     # Asynchronous: what they act on belongs to the event loop.
     @router.post("/reload", responses=documented(409))

@@ -20,8 +20,25 @@ class Reloaded:
     """Addresses and directories, which a daemon cannot change while it serves."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DutyState:
+    """Something that the daemon does by itself, and how it went."""
+
+    name: str
+    period_s: float | None
+    """None: it goes on, or is done once."""
+    last_run_s: float | None
+    """Unix time at which it began last."""
+    failed: str | None
+    """Why it did not do its work the last time."""
+    is_alone: bool
+
+
 class DaemonActions(Protocol):
     """Called in the daemon's event loop."""
+
+    def duty_states(self) -> tuple[DutyState, ...]:
+        """What it does by itself."""
 
     def reload(self) -> Reloaded:
         """Read the settings again. Raises: InvalidValueError; nothing has changed then."""
@@ -31,7 +48,10 @@ class DaemonActions(Protocol):
 
 
 class NoDaemon:
-    """Where no daemon runs. Each raises: EngineError."""
+    """Where no daemon runs. Each action raises: EngineError."""
+
+    def duty_states(self) -> tuple[DutyState, ...]:
+        return ()
 
     def reload(self) -> Reloaded:
         raise EngineError("no daemon is running, so there is none to reload")

@@ -49,6 +49,7 @@ def status(ctx: typer.Context, as_json: AsJson = False) -> None:
             "version": client.get_version()["version"],
             "engine": engine,
             "alarms": (alarms := client.list_alarms()["active"]),
+            "duties": client.list_duties(),
             **_tenants(client),
             **_incidents(client, alarms),
         }
@@ -99,6 +100,7 @@ def _print(found: Mapping[str, Any]) -> None:
             "in flight": in_flight_text(engine, totals["in_flight"]),
             "tenants": f"{totals['tenants']:,}; in 5 min {totals['met']:,} met their targets, "
             f"{totals['missed']:,} missed them",
+            "duties": duties_text(found["duties"]),
         }
     )
     typer.echo()
@@ -110,6 +112,12 @@ def _print(found: Mapping[str, Any]) -> None:
     else:
         _print_incidents(found["incidents"])
     _print_alarms(found["alarms"])
+
+
+def duties_text(duties: Sequence[Mapping[str, Any]]) -> str:
+    """What the daemon does by itself, and what of it fails."""
+    failing = [f"{duty['name']} fails ({duty['failed']})" for duty in duties if duty["failed"]]
+    return "; ".join(failing) or f"{len(duties)}, all of them go well"
 
 
 def engine_fields(engine: Mapping[str, Any]) -> dict[str, object]:

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import AsyncExitStack
 
 import structlog
 
 from pdmuxd.controlplane.milliseconds import to_ms
 from pdmuxd.controlplane.telemetry.delivery import DeliveryLateness
-from pdmuxd.daemon.process.background import periodically
+from pdmuxd.daemon.process.duty import Duty
 
 PERIOD_S = 5.0
 _STEP_S = 0.001
@@ -58,6 +57,6 @@ class DeliveryKeeper:
         self.on_changed()
 
 
-def start_measuring_delivery(stack: AsyncExitStack, keeper: DeliveryKeeper) -> None:
-    """Look until `stack` is left."""
-    periodically(stack, keeper.look, period_s=PERIOD_S, name="delivery")
+def duties(keeper: DeliveryKeeper) -> tuple[Duty, ...]:
+    """Look every PERIOD_S."""
+    return (Duty(name="measuring delivery", work=keeper.look, period_s=PERIOD_S, is_alone=True),)

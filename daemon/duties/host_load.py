@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Callable, Iterator
-from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,7 +16,7 @@ from prometheus_client.core import Metric
 from prometheus_client.registry import Collector
 
 from pdmuxd.daemon.metrics.definitions import gauge_family
-from pdmuxd.daemon.process.background import periodically
+from pdmuxd.daemon.process.duty import Duty
 from pdmuxd.daemon.tokens.pacing import Pace
 
 PERIOD_S = 1.0
@@ -141,6 +140,6 @@ class HostCollector(Collector):
         yield steps
 
 
-def start_watching_host(stack: AsyncExitStack, load: HostLoad) -> None:
-    """Look until `stack` is left."""
-    periodically(stack, load.look, period_s=PERIOD_S, name="host load")
+def duties(load: HostLoad) -> tuple[Duty, ...]:
+    """Look every PERIOD_S."""
+    return (Duty(name="watching the host", work=load.look, period_s=PERIOD_S),)

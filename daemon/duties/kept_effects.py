@@ -8,13 +8,12 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from contextlib import AsyncExitStack
 from pathlib import Path
 
 import structlog
 
 from pdmuxd.controlplane.telemetry.effects import Effect, Effects
-from pdmuxd.daemon.process.background import in_background
+from pdmuxd.daemon.process.duty import Duty
 from pdmuxd.daemon.process.state_file import read_state, write_state
 
 PERIOD_S = 60.0
@@ -65,7 +64,6 @@ class EffectsKeeper:
             write_state(self._path, {_NAME: known})
 
 
-def start_keeping_effects(stack: AsyncExitStack, keeper: EffectsKeeper) -> None:
-    """Keep them until `stack` is left, and then as they are."""
-    stack.push_async_callback(keeper.write)
-    in_background(stack, keeper.run(), name="effects")
+def duties(keeper: EffectsKeeper) -> tuple[Duty, ...]:
+    """Keep them, and at the end as they are then."""
+    return (Duty(name="keeping effects", work=keeper.run, at_end=keeper.write, is_alone=True),)

@@ -7,7 +7,6 @@ should not make it wide again. Each node keeps its own, since each has another e
 from __future__ import annotations
 
 import asyncio
-from contextlib import AsyncExitStack
 from pathlib import Path
 
 import structlog
@@ -18,7 +17,7 @@ from pdmuxd.controlplane.outlook.slo_preview import held_shares
 from pdmuxd.controlplane.outlook.what_if import Predictors
 from pdmuxd.controlplane.telemetry.forecast_record import HORIZON_S, Checked
 from pdmuxd.controlplane.telemetry.telemetry import Telemetry
-from pdmuxd.daemon.process.background import in_background
+from pdmuxd.daemon.process.duty import Duty
 from pdmuxd.daemon.process.state_file import read_state, write_state
 from pdmuxd.engine.core.errors import EngineError
 
@@ -86,7 +85,9 @@ class ForecastKeeper:
                 incidents.predict(await asyncio.to_thread(predicted, one, self._telemetry, self._predictors))
 
 
-def start_checking_forecasts(stack: AsyncExitStack, keeper: ForecastKeeper) -> None:
-    """Check forecasts until `stack` is left."""
-    in_background(stack, keeper.run(), name="forecasts")
-    in_background(stack, keeper.forecast_limits(), name="limit-forecasts")
+def duties(keeper: ForecastKeeper) -> tuple[Duty, ...]:
+    """Check forecasts all the time."""
+    return (
+        Duty(name="checking forecasts", work=keeper.run, is_alone=True),
+        Duty(name="forecasting what limits do", work=keeper.forecast_limits, is_alone=True),
+    )

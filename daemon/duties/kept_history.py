@@ -27,8 +27,8 @@ from pdmuxd.controlplane.services.control_plane import ControlPlane
 from pdmuxd.controlplane.telemetry.attainment import DAY_S, HOUR_S, MONTH_S
 from pdmuxd.controlplane.telemetry.telemetry import Telemetry
 from pdmuxd.controlplane.tenants.records import TenantRecord
-from pdmuxd.daemon.process.background import by_calendar, in_background, periodically
 from pdmuxd.daemon.process.clock import ClockWatch
+from pdmuxd.daemon.process.duty import Duty
 from pdmuxd.daemon.settings.model import HistorySection
 from pdmuxd.engine.core.errors import StoreError
 
@@ -198,20 +198,26 @@ def history_keeper(
     )
 
 
-def start_keeping_history(stack: AsyncExitStack, keeper: HistoryKeeper) -> None:
+def start_keeping_history(stack: AsyncExitStack, keeper: HistoryKeeper) -> tuple[Duty, ...]:
     """Restore in the background, then store and drop until `stack` is left, and store once more then."""
     stack.push_async_callback(keeper.end)
     later = AsyncExitStack()
     stack.push_async_callback(later.aclose)
+    duties = [
+        Duty(name="storing the history", work=keeper.turn, period_s=LEDGER_EVERY_S),
+        Duty(name="dropping old history", work=keeper.prune, period_s=PRUNE_EVERY_S, by_wall_clock=True),
+    ]
+    if keeper.has_others:
+        duties += [
+            Duty(name="counting what other nodes judged", work=keeper.count_others, period_s=OTHERS_EVERY_S),
+            Duty(name="ending what gone nodes left", work=keeper.end_left, period_s=LEFT_EVERY_S),
+        ]
 
     async def begin() -> None:
         await keeper.restore()
-        periodically(later, keeper.turn, period_s=LEDGER_EVERY_S, name="storing the history")
-        by_calendar(later, keeper.prune, period_s=PRUNE_EVERY_S, name="dropping old history")
-        if keeper.has_others:
-            periodically(
-                later, keeper.count_others, period_s=OTHERS_EVERY_S, name="counting what other nodes judged"
-            )
-            periodically(later, keeper.end_left, period_s=LEFT_EVERY_S, name="ending what gone nodes left")
+        for duty in duties:
+            duty.start(later)
 
-    in_background(stack, begin(), name="history")
+    restoring = Duty(name="restoring the history", work=begin)
+    restoring.start(stack)
+    return (restoring, *duties)

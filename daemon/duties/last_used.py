@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from contextlib import AsyncExitStack
 from datetime import UTC, datetime
 
 import structlog
 
 from pdmuxd.controlplane.database.callers import Caller
 from pdmuxd.controlplane.services.control_plane import ControlPlane
-from pdmuxd.daemon.process.background import periodically
+from pdmuxd.daemon.process.duty import Duty
 from pdmuxd.engine.core.errors import StoreError
 
 PERIOD_S = 30.0
@@ -49,7 +48,6 @@ class Uses:
             log.warning("the last uses of keys are not stored", reason=str(error))
 
 
-def start_noting_uses(stack: AsyncExitStack, uses: Uses) -> None:
-    """Store the uses every PERIOD_S until `stack` is left, and once more then."""
-    stack.push_async_callback(uses.store)
-    periodically(stack, uses.store, period_s=PERIOD_S, name="noting uses of keys")
+def duties(uses: Uses) -> tuple[Duty, ...]:
+    """Store the uses every PERIOD_S, and once more at the end."""
+    return (Duty(name="noting uses of keys", work=uses.store, period_s=PERIOD_S, at_end=uses.store),)

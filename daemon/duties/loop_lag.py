@@ -6,11 +6,10 @@ import asyncio
 import time
 from collections import deque
 from collections.abc import Callable
-from contextlib import AsyncExitStack
 
 from prometheus_client import Histogram
 
-from pdmuxd.daemon.process.background import in_background
+from pdmuxd.daemon.process.duty import Duty
 
 LOOK_EVERY_S = 0.05
 LATE_S = 0.1
@@ -52,6 +51,6 @@ class LoopLag:
             self.add(self._clock() - due_s)
 
 
-def start_watching_loop(stack: AsyncExitStack, lag: LoopLag) -> None:
-    """Look until `stack` is left."""
-    in_background(stack, lag.watch(), name="watching the event loop")
+def duties(lag: LoopLag) -> tuple[Duty, ...]:
+    """Look all the time."""
+    return (Duty(name="watching the event loop", work=lag.watch),)

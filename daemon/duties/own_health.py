@@ -6,20 +6,22 @@ None of them stops requests: `/readyz` names them as `degraded` and stays 200.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import AsyncExitStack
 from dataclasses import dataclass
 
 from pdmuxd.controlplane.events.messages import AlarmKind
 from pdmuxd.controlplane.services.store import Store
 from pdmuxd.controlplane.telemetry.alarms import Alarms, Condition
-from pdmuxd.daemon.duties.host_load import HostCollector, HostLoad, start_watching_host
+from pdmuxd.daemon.duties import host_load, loop_lag, store_watch
+from pdmuxd.daemon.duties.host_load import HostCollector, HostLoad
 from pdmuxd.daemon.duties.kept_history import HistoryKeeper
-from pdmuxd.daemon.duties.loop_lag import LATE_RATIO, LATE_S, WINDOW_S, LoopLag, start_watching_loop
-from pdmuxd.daemon.duties.store_watch import StoreWatch, start_watching_store
+from pdmuxd.daemon.duties.loop_lag import LATE_RATIO, LATE_S, WINDOW_S, LoopLag
+from pdmuxd.daemon.duties.store_watch import StoreWatch
 from pdmuxd.daemon.duties.token_use import UseKeeper
 from pdmuxd.daemon.metrics import Metrics
 from pdmuxd.daemon.metrics.definitions import histogram
-from pdmuxd.daemon.process.clock import ClockWatch, start_watching_clock
+from pdmuxd.daemon.process import clock
+from pdmuxd.daemon.process.clock import ClockWatch
+from pdmuxd.daemon.process.duty import Duty
 from pdmuxd.daemon.settings import Settings
 from pdmuxd.daemon.tokens.pacing import Pace
 
@@ -116,9 +118,11 @@ def degraded(alarms: Alarms) -> list[str]:
     return [alarm.kind for alarm in alarms.active() if alarm.kind in DEGRADED]
 
 
-def start_watching_itself(stack: AsyncExitStack, own: OwnHealth) -> None:
-    """Ask until `stack` is left."""
-    start_watching_loop(stack, own.lag)
-    start_watching_host(stack, own.host)
-    start_watching_store(stack, own.store)
-    start_watching_clock(stack, own.clock)
+def duties(own: OwnHealth) -> tuple[Duty, ...]:
+    """Watch all that it is asked for."""
+    return (
+        *loop_lag.duties(own.lag),
+        *host_load.duties(own.host),
+        *store_watch.duties(own.store),
+        *clock.duties(own.clock),
+    )

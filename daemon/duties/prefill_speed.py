@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from contextlib import AsyncExitStack
 
 import structlog
 
@@ -12,7 +11,7 @@ from pdmuxd.controlplane.outlook.assumed_load import Wish
 from pdmuxd.controlplane.outlook.what_if import Predicting, what_if
 from pdmuxd.controlplane.telemetry.telemetry import Telemetry
 from pdmuxd.daemon.gateway.forecast import FirstTokens, Speed
-from pdmuxd.daemon.process.background import in_background
+from pdmuxd.daemon.process.duty import Duty
 from pdmuxd.engine.core.errors import PdmuxdError
 
 PERIOD_S = 1.0
@@ -51,18 +50,13 @@ def present_speed(telemetry: Telemetry, predictors: Callable[[], Predicting | No
     return lambda new_tokens: slowdown * latency.request_s(new_tokens, 0, total_sms)
 
 
-def start_forecasting(
-    stack: AsyncExitStack,
-    first_tokens: FirstTokens,
-    telemetry: Telemetry,
-    predictors: Callable[[], Predicting | None],
-) -> None:
-    """Look again every PERIOD_S, while any tenant refuses late requests, until `stack` is left."""
+def duties(
+    first_tokens: FirstTokens, telemetry: Telemetry, predictors: Callable[[], Predicting | None]
+) -> tuple[Duty, ...]:
+    """Look again every PERIOD_S, while any tenant refuses late requests."""
 
     async def look() -> None:
-        while True:
-            if first_tokens.is_wanted:
-                first_tokens.speed = await asyncio.to_thread(present_speed, telemetry, predictors)
-            await asyncio.sleep(PERIOD_S)
+        if first_tokens.is_wanted:
+            first_tokens.speed = await asyncio.to_thread(present_speed, telemetry, predictors)
 
-    in_background(stack, look(), name="forecast")
+    return (Duty(name="forecasting first tokens", work=look, period_s=PERIOD_S),)

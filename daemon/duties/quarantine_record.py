@@ -5,14 +5,13 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AsyncExitStack
 from dataclasses import dataclass
 
 from pdmuxd.controlplane.node.quarantine import Held
 from pdmuxd.controlplane.services.control_plane import ControlPlane
 from pdmuxd.controlplane.telemetry.alarms import Condition
 from pdmuxd.daemon.gateway.quarantine import Quarantine
-from pdmuxd.daemon.process.background import periodically
+from pdmuxd.daemon.process.duty import Duty
 
 LOOK_EVERY_S = 1.0
 _SUBJECT = "engine"
@@ -105,9 +104,9 @@ class QuarantineRecord:
         await asyncio.to_thread(record, action, subject=_SUBJECT, after=after, tenant=tenant)
 
 
-def start_recording_quarantine(stack: AsyncExitStack, record: QuarantineRecord) -> None:
-    """Look until `stack` is left."""
-    periodically(stack, record.look, period_s=LOOK_EVERY_S, name="recording the quarantine")
+def duties(record: QuarantineRecord) -> tuple[Duty, ...]:
+    """Look every LOOK_EVERY_S."""
+    return (Duty(name="recording the quarantine", work=record.look, period_s=LOOK_EVERY_S),)
 
 
 def _key(held: Held) -> _Key:

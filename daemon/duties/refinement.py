@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from contextlib import AsyncExitStack
 
 import structlog
 
 from pdmuxd.controlplane.node.engine_status import EngineStatus
 from pdmuxd.controlplane.services.control_plane import ControlPlane
 from pdmuxd.controlplane.services.directory import DirectorySnapshot
-from pdmuxd.daemon.process.background import periodically
+from pdmuxd.daemon.process.duty import Duty
 from pdmuxd.engine.core.errors import PdmuxdError
 from pdmuxd.engine.core.latency import SoloRunModel
 from pdmuxd.engine.link.compatibility import difference
@@ -106,10 +105,10 @@ class Refinement:
             self._refiner.adopt(wanted, model, self._clock())
 
 
-def start_refining(stack: AsyncExitStack, refinement: Refinement) -> None:
-    """Store what was learned every PERIOD_S until `stack` is left, and once more then."""
-    stack.push_async_callback(refinement.store)
-    periodically(stack, refinement.store, period_s=PERIOD_S, name="refining the profile")
+def duties(refinement: Refinement) -> tuple[Duty, ...]:
+    """Store what was learned every PERIOD_S, and once more at the end."""
+    store = refinement.store
+    return (Duty(name="refining the profile", work=store, period_s=PERIOD_S, at_end=store, is_alone=True),)
 
 
 def _model(predictors: Predictors, hello: Hello) -> SoloRunModel | None:

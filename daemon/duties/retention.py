@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine
-from contextlib import AsyncExitStack
 from datetime import timedelta
-from typing import Any
+from functools import partial
 
 import structlog
 
 from pdmuxd.controlplane.services.control_plane import ControlPlane
-from pdmuxd.daemon.process.background import by_calendar, in_background
 from pdmuxd.daemon.process.clock import ClockWatch
+from pdmuxd.daemon.process.duty import Duty
 from pdmuxd.engine.core.errors import StoreError
 
 PERIOD_S = 3600.0
@@ -41,13 +39,10 @@ async def forget_old(control_plane: ControlPlane, audit_retention_days: int, clo
             log.info("old entries of the audit deleted", entries=gone, retention_days=audit_retention_days)
 
 
-def start_forgetting(
-    stack: AsyncExitStack, control_plane: ControlPlane, audit_retention_days: int, clock: ClockWatch
-) -> None:
-    """Look every PERIOD_S, and soon after the start, until `stack` is left."""
-
-    def forget() -> Coroutine[Any, Any, None]:
-        return forget_old(control_plane, audit_retention_days, clock)
-
-    in_background(stack, forget(), name="forgetting at the start")
-    by_calendar(stack, forget, period_s=PERIOD_S, name="forgetting")
+def duties(control_plane: ControlPlane, audit_retention_days: int, clock: ClockWatch) -> tuple[Duty, ...]:
+    """Look every PERIOD_S, and soon after the start."""
+    forget = partial(forget_old, control_plane, audit_retention_days, clock)
+    return (
+        Duty(name="forgetting at the start", work=forget),
+        Duty(name="forgetting", work=forget, period_s=PERIOD_S, by_wall_clock=True),
+    )

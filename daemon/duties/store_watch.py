@@ -10,10 +10,9 @@ import shutil
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AsyncExitStack
 from pathlib import Path
 
-from pdmuxd.daemon.process.background import periodically
+from pdmuxd.daemon.process.duty import Duty
 from pdmuxd.engine.core.errors import StoreError
 
 LOOK_EVERY_S = 2.0
@@ -68,7 +67,7 @@ class StoreWatch:
         return None
 
 
-def start_watching_store(stack: AsyncExitStack, watch: StoreWatch) -> None:
-    """Look until `stack` is left."""
-    stack.callback(watch.close)
-    periodically(stack, watch.look, period_s=LOOK_EVERY_S, name="watching the database")
+def duties(watch: StoreWatch) -> tuple[Duty, ...]:
+    """Look every LOOK_EVERY_S."""
+    name = "watching the database"
+    return (Duty(name=name, work=watch.look, period_s=LOOK_EVERY_S, at_end=watch.close),)

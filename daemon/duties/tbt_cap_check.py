@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import socket
 from collections.abc import Callable, Mapping
-from contextlib import AsyncExitStack
 from pathlib import Path
 
 import structlog
@@ -18,7 +17,7 @@ from pdmuxd.controlplane.services.control_plane import ControlPlane
 from pdmuxd.controlplane.telemetry.tbt_cap import TbtCap, TbtCaps
 from pdmuxd.controlplane.telemetry.telemetry import Telemetry
 from pdmuxd.daemon.bus import DirectoryChanged
-from pdmuxd.daemon.process.background import in_background
+from pdmuxd.daemon.process.duty import Duty
 from pdmuxd.daemon.process.state_file import read_state, write_state
 from pdmuxd.engine.core.errors import EngineError, StoreError
 
@@ -163,6 +162,6 @@ class TbtCapKeeper:
             log.warning("a cap is not in the audit", tenant=tenant, action=action, reason=str(error))
 
 
-def start_capping(stack: AsyncExitStack, keeper: TbtCapKeeper) -> None:
-    """Look until `stack` is left."""
-    in_background(stack, keeper.run(), name="TBT costs")
+def duties(keeper: TbtCapKeeper) -> tuple[Duty, ...]:
+    """Look all the time."""
+    return (Duty(name="capping TBT targets by cost", work=keeper.run, is_alone=True),)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import defaultdict
-from contextlib import AsyncExitStack, nullcontext
+from contextlib import nullcontext
 from dataclasses import replace
 from datetime import UTC
 from itertools import count
@@ -20,7 +20,7 @@ from pdmuxd.controlplane.tenants.prices import PriceList
 from pdmuxd.controlplane.tenants.token_use import WHOLE_TENANT, Tokens, UseOf
 from pdmuxd.daemon.gateway.limits.limiter import Limiter
 from pdmuxd.daemon.gateway.limits.shares import RENEW_S, Shares
-from pdmuxd.daemon.process.background import periodically
+from pdmuxd.daemon.process.duty import Duty
 from pdmuxd.engine.core.errors import StoreError
 
 PERIOD_S = 1.0
@@ -161,9 +161,14 @@ class UseKeeper:
                 log.warning("shares of limits are not given back: they end by themselves", reason=str(error))
 
 
-def start_storing_use(stack: AsyncExitStack, keeper: UseKeeper) -> None:
-    """Store the use every PERIOD_S until `stack` is left, and once more then."""
-    stack.push_async_callback(keeper.give_back_shares)
-    periodically(stack, keeper.renew_shares, period_s=RENEW_S, name="renewing shares of limits")
-    stack.push_async_callback(keeper.store)
-    periodically(stack, keeper.turn, period_s=PERIOD_S, name="storing token use")
+def duties(keeper: UseKeeper) -> tuple[Duty, ...]:
+    """Store the use every PERIOD_S, and once more at the end."""
+    return (
+        Duty(
+            name="renewing shares of limits",
+            work=keeper.renew_shares,
+            period_s=RENEW_S,
+            at_end=keeper.give_back_shares,
+        ),
+        Duty(name="storing token use", work=keeper.turn, period_s=PERIOD_S, at_end=keeper.store),
+    )

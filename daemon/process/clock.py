@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from contextlib import AsyncExitStack
 
 import structlog
 
-from pdmuxd.daemon.process.background import periodically
+from pdmuxd.daemon.process.duty import Duty
 
 LOOK_EVERY_S = 5.0
 TOLD_FROM_S = 1.0
@@ -70,10 +69,10 @@ class ClockWatch:
             log.warning("the wall clock was set", by_s=round(by_s, 1), **({"hint": hint} if hint else {}))
 
 
-def start_watching_clock(stack: AsyncExitStack, watch: ClockWatch) -> None:
-    """Look until `stack` is left."""
+def duties(watch: ClockWatch) -> tuple[Duty, ...]:
+    """Look every LOOK_EVERY_S."""
 
     async def look() -> None:
         watch.look()
 
-    periodically(stack, look, period_s=LOOK_EVERY_S, name="watching the clock")
+    return (Duty(name="watching the clock", work=look, period_s=LOOK_EVERY_S),)

@@ -7,8 +7,9 @@ from typing import Protocol
 
 import structlog
 
-from pdmuxd.controlplane.node.daemon_actions import Reloaded
+from pdmuxd.controlplane.node.daemon_actions import DutyState, Reloaded
 from pdmuxd.controlplane.web.settings import SettingInForce
+from pdmuxd.daemon.process.duty import Duty
 from pdmuxd.daemon.settings import LoadedSettings, Settings
 from pdmuxd.daemon.settings.explain import shown
 from pdmuxd.daemon.settings.keys import all_keys
@@ -55,6 +56,7 @@ class Lifecycle:
         self._reread = reread
         self._apply = apply
         self._give_place: GivePlace | None = None
+        self.duties: tuple[Duty, ...] = ()
 
     def replace_by(self, give_place: GivePlace) -> None:
         """How `upgrade` starts another daemon."""
@@ -105,6 +107,9 @@ class Lifecycle:
                 value=row["value"], origin=str(row["origin"]), description=key.summary, waits=waits
             )
         return found
+
+    def duty_states(self) -> tuple[DutyState, ...]:
+        return tuple(duty.state() for duty in self.duties)
 
     async def upgrade(self, *, migrate: bool) -> str:
         """Give the place to a new daemon. Raises: ConflictError."""

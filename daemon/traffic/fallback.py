@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Callable, Mapping
-from contextlib import AsyncExitStack
 from pathlib import Path
 
 import structlog
@@ -19,7 +18,7 @@ from pdmuxd.controlplane.node.engine_status import EngineStatus
 from pdmuxd.controlplane.node.learned_fallback import Fallback, FallbackCandidate, FallbackState
 from pdmuxd.controlplane.node.traffic_replays import Job, Outcome, WantedVariant
 from pdmuxd.controlplane.services.directory import DirectorySnapshot
-from pdmuxd.daemon.process.background import periodically
+from pdmuxd.daemon.process.duty import Duty
 from pdmuxd.daemon.process.state_file import read_state, write_state
 from pdmuxd.daemon.traffic.jobs import TrafficReplays
 from pdmuxd.engine.core.errors import ConflictError, EngineError
@@ -189,12 +188,9 @@ def _is_better(one: FallbackCandidate, other: FallbackCandidate) -> bool:
     return slower > least or (abs(slower) <= least and as_predicted > LEAST_GAIN_RATIO * other.goodput_per_s)
 
 
-def start_learning(stack: AsyncExitStack, keeper: FallbackKeeper, *, is_wanted: bool) -> None:
-    """Look every PERIOD_S, where that is wanted, until `stack` is left."""
-    stack.push_async_callback(keeper.close)
-    if not is_wanted:
-        return
-    periodically(stack, keeper.look, period_s=PERIOD_S, name="learning a fallback")
+def duties(keeper: FallbackKeeper, *, is_wanted: bool) -> tuple[Duty, ...]:
+    """Look every PERIOD_S, where that is wanted."""
+    return (Duty(name="learning a fallback", work=keeper.look, period_s=PERIOD_S),) if is_wanted else ()
 
 
 def _variant(label: str, tokens: int | None, slower: Mapping[str, Slo] | None) -> WantedVariant:

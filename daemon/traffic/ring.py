@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from contextlib import AsyncExitStack
+from functools import partial
 from pathlib import Path
 
 import msgspec
 import structlog
 
 from pdmuxd.controlplane.telemetry.telemetry import PromptNames
-from pdmuxd.daemon.process.background import in_background
+from pdmuxd.daemon.process.duty import Duty
 from pdmuxd.engine.link.messages import RequestRecord
 
 PERIOD_S = 5.0
@@ -116,16 +116,10 @@ class TrafficRing:
                 file.write(data)
 
 
-def start_writing(stack: AsyncExitStack, ring: TrafficRing) -> None:
-    """Write every PERIOD_S until `stack` is left, and once more then."""
-
-    async def write() -> None:
-        while True:
-            await asyncio.sleep(PERIOD_S)
-            await asyncio.to_thread(ring.write)
-
-    stack.push_async_callback(asyncio.to_thread, ring.write)
-    in_background(stack, write(), name="traffic")
+def duties(ring: TrafficRing) -> tuple[Duty, ...]:
+    """Write every PERIOD_S, and once more at the end."""
+    write = partial(asyncio.to_thread, ring.write)
+    return (Duty(name="writing recent traffic", work=write, period_s=PERIOD_S, at_end=write),)
 
 
 def _newest_within(lines: list[bytes], most_bytes: int) -> bytes:

@@ -92,6 +92,7 @@ CALLS: Mapping[tuple[str, str], tuple[Call, ...]] = {
     ("GET", "/what-if/replays"): (("/what-if/replays", b""),),
     ("GET", "/engine/log"): (("/engine/log", b""),),
     ("GET", "/engine/quarantine"): (("/engine/quarantine", b""),),
+    ("GET", "/daemon/duties"): (("/daemon/duties", b""),),
 }
 """`%d` is another number in each call."""
 

@@ -23,7 +23,7 @@ from telemetry_feeds import loaded_telemetry, predicting
 
 from pdmuxd.controlplane.admin_app import build_admin_app
 from pdmuxd.controlplane.api.auth import OPENAPI_PATH
-from pdmuxd.controlplane.node.daemon_actions import Reloaded
+from pdmuxd.controlplane.node.daemon_actions import DutyState, Reloaded
 from pdmuxd.controlplane.node.engine_actions import Action, Done
 from pdmuxd.controlplane.telemetry.tbt_cap import TbtCap
 from pdmuxd.controlplane.tenants.credentials import digest
@@ -91,6 +91,12 @@ class AnyDaemon:
 
     async def upgrade(self, *, migrate: bool) -> str:
         return "0.2.0"
+
+    def duty_states(self) -> tuple[DutyState, ...]:
+        storing = DutyState(
+            name="storing", period_s=5.0, last_run_s=0.0, failed="OSError: full", is_alone=False
+        )
+        return (storing,)
 
 
 @pytest.fixture

@@ -9,6 +9,7 @@ from telemetry_feeds import HELLO, heartbeat, request_record
 
 from pdmuxd.controlplane.history.incidents import IncidentStore
 from pdmuxd.controlplane.services.control_plane import ControlPlane
+from pdmuxd.daemon.cli.status import duties_text
 from pdmuxd.engine.core.errors import StoreError
 
 
@@ -93,3 +94,10 @@ def test_it_is_said_that_none_runs_when_no_daemon_does(pdmuxd, control_plane: Co
     shown = pdmuxd("status", code=1)
     assert "no daemon runs on the state directory" in shown.out
     assert pdmuxd("status", "--json", code=1).json == {"running": False, "state_dir": str(pdmuxd.state)}
+
+
+def test_a_duty_that_fails_is_named_with_why(pdmuxd, serving: AdminDaemon) -> None:
+    assert "duties 0, all of them go well" in " ".join(pdmuxd("status").out.split())
+    duties = [{"name": "storing token use", "failed": "OSError: full"}, {"name": "watching", "failed": None}]
+    assert duties_text(duties) == "storing token use fails (OSError: full)"
+    assert duties_text(duties[1:]) == "1, all of them go well"

@@ -12,7 +12,7 @@ from telemetry_feeds import HELLO, HandClock, directory, request_record, step, t
 
 from pdmuxd.controlplane.telemetry.effects import KEPT, Effect
 from pdmuxd.controlplane.telemetry.telemetry import Telemetry
-from pdmuxd.daemon.duties.kept_effects import EffectsKeeper, start_keeping_effects
+from pdmuxd.daemon.duties.kept_effects import EffectsKeeper, duties
 
 
 class Node:
@@ -95,7 +95,8 @@ async def test_the_newest_come_first_when_more_changes_follow_a_restart(node: No
 
 async def test_it_is_written_when_a_change_comes_and_when_the_daemon_stops(node: Node) -> None:
     async with AsyncExitStack() as stack:
-        start_keeping_effects(stack, node.keeper)
+        for duty in duties(node.keeper):
+            duty.start(stack)
         node.edit(0.03)
         while not node.path.exists():  # noqa: ASYNC110 - nobody tells
             await asyncio.sleep(0)

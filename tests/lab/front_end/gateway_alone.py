@@ -17,7 +17,7 @@ sys.path.insert(1, str(Path(__file__).parents[2] / "support"))
 import uvloop
 from lone_gateway import lone_gateway
 
-from pdmuxd.daemon.duties.host_load import HostLoad, start_watching_host
+from pdmuxd.daemon.duties.host_load import HostLoad, duties
 from pdmuxd.daemon.process.logging import configure_logging
 from pdmuxd.daemon.tokens import receiver as receivers
 from pdmuxd.engine.link.garbage import GarbageHolder
@@ -35,7 +35,8 @@ async def main(
     ):
         if paced and receiver is not None:
             receivers.PATIENCE_RATIO = float(paced)
-            start_watching_host(stack, HostLoad(receiver.counts.pace))
+            for duty in duties(HostLoad(receiver.counts.pace)):
+                duty.start(stack)
         GarbageHolder("gateway", is_idle=lambda: False).hold()
         sys.stdout.write(f"{url}\n")
         sys.stdout.flush()

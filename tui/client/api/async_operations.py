@@ -1262,6 +1262,11 @@ class AsyncOperations(ABC):
         )
         return found
 
+    async def list_duties(self, *, timeout_s: float | None = None) -> list[models.DutyOut]:
+        """List what the daemon does by itself, and how it went the last time."""
+        found: list[models.DutyOut] = await self.request("GET", "/daemon/duties", timeout_s=timeout_s)
+        return found
+
     async def reload_settings(
         self, *, why: str | None = None, idempotency_key: str | None = None, timeout_s: float | None = None
     ) -> models.ReloadOut:

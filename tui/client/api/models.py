@@ -341,6 +341,16 @@ class DriftPairOut(TypedDict):
     error_p90_ratio: float
 
 
+class DutyOut(TypedDict):
+    """Something that the daemon does by itself."""
+
+    name: str
+    period_ms: float | None
+    last_run_at: str | None
+    failed: str | None
+    is_alone: bool
+
+
 class EffectMeasuredOut(TypedDict):
     """The minute before a change, or the time since."""
 

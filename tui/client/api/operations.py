@@ -1252,6 +1252,11 @@ class Operations(ABC):
         )
         return found
 
+    def list_duties(self, *, timeout_s: float | None = None) -> list[models.DutyOut]:
+        """List what the daemon does by itself, and how it went the last time."""
+        found: list[models.DutyOut] = self.request("GET", "/daemon/duties", timeout_s=timeout_s)
+        return found
+
     def reload_settings(
         self, *, why: str | None = None, idempotency_key: str | None = None, timeout_s: float | None = None
     ) -> models.ReloadOut:
