@@ -6,18 +6,16 @@ import pytest
 from both_ways import both_ways, events, same
 from sglang_processes import OurServer
 
-FLAGS = ("--tool-call-parser", "hermes", "--reasoning-parser", "qwen3")
+FLAGS = ("--tool-call-parser", "llama3", "--reasoning-parser", "qwen3")
 TOOL = {"type": "function", "function": {"name": "f", "parameters": {"type": "object", "properties": {}}}}
 ASKED = {"messages": [{"role": "user", "content": "Hello"}], "temperature": 0, "max_tokens": 120}
-CALL = r'<tool_call>\{"name": "f", "arguments": \{\}\}</tool_call>'
+CALL = r'\{"name": "f", "parameters": \{\}\}'
 SAID = {
     "reasoning": ({"max_tokens": 60, "ignore_eos": True}, ("reasoning_content",)),
-    "reasoning, then text": (r"<think>[a-z]{12} <[a-z]{9}</think>[a-z]{12} <b> [a-z]{9}", ("content",)),
-    "reasoning, then a call": (
-        r"<think>[a-z]{12}</think>[a-z]{9} <b>[a-z]{9}" + CALL,
-        ("content", "tool_calls"),
-    ),
-    "a call": (r"[a-z]{12}" + CALL, ("content", "tool_calls")),
+    "reasoning, then text": (r"<think>[a-z]{12} <[a-z]{9}</think>[a-z]{12} [a-z]{9}", ("content",)),
+    "reasoning, then a call": (r"<think>[a-z]{12}</think>[a-z]{15}" + CALL, ("content", "tool_calls")),
+    "a call": (r"[a-z]{15}" + CALL, ("content", "tool_calls")),
+    "braces": (r"[a-z]{12} \{[a-z]{6}\} [a-z]{12}", ("content",)),
 }
 
 

@@ -33,6 +33,7 @@ from pdmuxd.engine.sglang.internals.parsers import (
     Passes,
     Watch,
     no_parser,
+    tokens_of,
     tokens_with,
     watched_calls,
     watched_reasoning,
@@ -125,6 +126,7 @@ class DirectStreamer:
         several: list[tuple[int, list[int]]] = []
         last: list[tuple[int, int]] = []
         back: list[_Answer] = []
+        before: list[_Answer] = []
         for request in reqs:
             answer = answers.get(request.rid)
             if answer is None:
@@ -141,7 +143,11 @@ class DirectStreamer:
                 count = len(tokens)
                 new = count - answer.sent
                 if answer.watch is not None and new and _must_be_read(answer):
+                    begins = not answer.is_back and tokens[answer.sent] in answer.watch.alone
                     answer.is_back = True
+                    if begins and request.send_token_offset < answer.sent:
+                        before.append(answer)
+                        continue
                     others.append(request)
                     back.append(answer)
                     continue
@@ -153,6 +159,8 @@ class DirectStreamer:
                     several.append((answer.stream, list(tokens[-new:])))
         if others or not reqs:
             self._streamer.stream_output(others, return_logprob, skip_req)
+        for answer in before:
+            self._send_before(answer, return_logprob)
         begun = [begin for request in may_begin if (begin := self._begin(request)) is not None]
         heard = [(answer.stream, tokens) for answer in back if (tokens := self._heard(answer))]
         if streams or several or begun or last or heard:
@@ -164,6 +172,15 @@ class DirectStreamer:
                 self._streamer.stream_output(
                     [request for request in reqs if request not in others], return_logprob, skip_req
                 )
+
+    def _send_before(self, answer: _Answer, return_logprob: bool) -> None:
+        """Let SGLang read all but the new tokens: its parser finds these at the begin of what comes next."""
+        request = answer.request
+        tokens, request.output_ids = request.output_ids, request.output_ids[: answer.sent]
+        try:
+            self._streamer.stream_output([request], return_logprob, None)
+        finally:
+            request.output_ids = tokens
 
     def _heard(self, answer: _Answer) -> list[int]:
         """The tokens that SGLang has read, once it is known what they are: the answer is direct again."""
@@ -286,7 +303,8 @@ def _watches(scheduler: Scheduler, tokenizer: Any) -> dict[str, Watch]:
     if called is not None and bool(reasoning) == bool(thinks):
         found[CALLS] = Watch(
             tokens=tokens_with(vocabulary, letters + called[0]),
-            passes=called[1],
+            alone=tokens_of(vocabulary, called[1]),
+            passes=called[2],
             think=think,
             reasons=reasons,
         )

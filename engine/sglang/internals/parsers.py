@@ -20,6 +20,8 @@ _ORDINARY = ("Hello", " world", ".\n", "\n\n", " ", "1 + 2", "```python\n", "é"
 """What must pass, each by itself, where it has none of a parser's letters."""
 _BY_TEMPLATE = frozenset({"granite_thinking_parser"})
 """Parsers that work otherwise where the request's chat template is given some argument."""
+_MOST_ALONE = 2
+"""Signs of ASCII that no mark of a parser begins with, and that it holds back: "{" of Llama 3's calls."""
 _BROKEN = (ImportError, AttributeError, TypeError, ValueError, KeyError, AssertionError)
 
 Passes = Callable[[str], bool]
@@ -39,6 +41,8 @@ class Watch:
     """Those whose text has a letter with which a parser may begin to hold text back."""
     passes: Passes
     """Behind the end of reasoning."""
+    alone: frozenset[int] = frozenset()
+    """Those of them that the parser must be given at the begin of a text, as it would get them by itself."""
     think: tuple[str, str] | None = None
     """How reasoning begins and ends; None where nothing parses it."""
     reasons: Passes = no_parser
@@ -63,8 +67,11 @@ class Watch:
         return self.passes(text)
 
 
-def watched_calls(name: str, tokenizer: object) -> tuple[str, Passes] | None:
-    """The letters of a parser of calls, and what passes it; None if it cannot be watched."""
+def watched_calls(name: str, tokenizer: object) -> tuple[str, str, Passes] | None:
+    """The letters of a parser of calls, those that count at the begin of a text alone, and what it lets pass.
+
+    None if it cannot be watched.
+    """
     try:
         parsers, tool = resolve_name(_CALLS), resolve_name(_TOOL)
         tools = [tool(type="function", function={"name": "f", "parameters": {"type": "object"}})]
@@ -77,10 +84,14 @@ def watched_calls(name: str, tokenizer: object) -> tuple[str, Passes] | None:
         begin = detector.bot_token or detector.tool_call_start_token
         # Of Qwen's the line break is no part of what is looked for.
         letters = {mark.strip()[0] for mark in (begin, detector.eot_token) if mark}
-        fits = _lets_pass(letters, parsers(tools, name, tokenizer=tokenizer).parse_stream_chunk, ("", []))
+        alone = {sign for sign in string.punctuation if sign not in letters and not passes(sign)}
+        letters |= alone
+        fits = len(alone) <= _MOST_ALONE and _lets_pass(
+            letters, parsers(tools, name, tokenizer=tokenizer).parse_stream_chunk, ("", [])
+        )
     except _BROKEN:
         return None
-    return ("".join(letters), passes) if fits else None
+    return ("".join(letters), "".join(alone), passes) if fits else None
 
 
 def watched_reasoning(name: str, tokenizer: object) -> tuple[tuple[str, str], Passes] | None:
@@ -115,6 +126,11 @@ def tokens_with(vocabulary: Mapping[str, int], letters: Iterable[str]) -> frozen
     """Tokens with one of these ASCII letters, which all tokenizers write as they are."""
     wanted = set(letters)
     return frozenset(number for token, number in vocabulary.items() if not wanted.isdisjoint(token))
+
+
+def tokens_of(vocabulary: Mapping[str, int], letters: str) -> frozenset[int]:
+    """Tokens whose text begins with one of these letters."""
+    return frozenset(number for token, number in vocabulary.items() if token[:1] and token[0] in letters)
 
 
 def _either(parser: Any, text: str) -> tuple[str, object]:  # noqa: ANN401 - SGLang's

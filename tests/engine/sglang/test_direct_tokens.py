@@ -301,3 +301,17 @@ def test_reasoning_is_read_until_it_is_known_what_follows(text, begins, goes_on)
 
 def test_tokens_with_a_letter_are_found_in_the_vocabulary():
     assert tokens_with({"a": 1, "<": 2, "\u0120<b": 3, "<call>": 4, "[": 5}, "<") == {2, 3, 4}
+
+
+def test_a_token_that_counts_at_the_begin_alone_comes_to_sglang_behind_all_before_it():
+    rig = Rig()
+    brace = ord("{")
+    watch = Watch(
+        tokens=frozenset({brace}), alone=frozenset({brace}), passes=lambda text: not text.startswith("{")
+    )
+    text_of = lambda tokens, _: "".join(map(chr, tokens))  # noqa: E731
+    rig.streamer = DirectStreamer(rig.sglang, rig.sender, text_of, {CALLS: watch})
+    request = spelled(rig, "abc{xy")
+    assert rig.sglang.sent == {"a": [1, 3, 5, 6]}
+    assert len(request.output_ids) == 6
+    assert not any(step.heard for step in rig.sender.steps)
