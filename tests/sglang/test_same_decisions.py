@@ -15,7 +15,6 @@ import pytest
 from changing_policies import flush
 from sglang_processes import Link, Prompt, Prompts, ask_all
 
-from pdmuxd.engine.core.types import EngineLimits
 from pdmuxd.engine.emulator.engine import EmulatedEngine
 from pdmuxd.engine.emulator.profile import FORMAT, Profile
 from pdmuxd.engine.emulator.replay import drive
@@ -68,7 +67,7 @@ def emulated(hello: Hello, policy: str) -> list[tuple[object, ...]]:
         contention_ratio=0.0,
         solo_run=(),
     )
-    limits = EngineLimits(max_prefill_tokens=hello.max_prefill_tokens, max_decode_bs=hello.max_decode_bs)
+    limits = hello.limits
     engine = EmulatedEngine(profile=profile, policy=policy, limits=limits, step_records=True, block_tokens=1)
     requests = [
         EmulatedRequest(
