@@ -45,11 +45,14 @@ def emulated(row: dict[str, Any], profile: Profile, args: argparse.Namespace) ->
             input_tokens=answer.prompt,
             output_tokens=answer.tokens,
         )
-        for number, answer in enumerate(drawn(row["load"], args.seconds, row["seed"], None))
+        for number, answer in enumerate(
+            drawn(row["load"], row.get("seconds", args.seconds), row["seed"], row.get("rate"))
+        )
     ]
-    collector = Collector(arrivals, TBT_S)
+    tbt_s = row.get("tbt_ms", 1e3 * TBT_S) / 1e3
+    collector = Collector(arrivals, tbt_s)
     engine = EmulatedEngine(profile=profile, policy=row["policy"], observer=collector)
-    slo = replace(TARGET.slo, ttft_fixed_s=1.0, ttft_per_1k_new_tokens_s=1.0, tbt_s=TBT_S)
+    slo = replace(TARGET.slo, ttft_fixed_s=1.0, ttft_per_1k_new_tokens_s=1.0, tbt_s=tbt_s)
     engine.apply_settings(version=1, policy=row["policy"], slos={"a": replace(TARGET, slo=slo)})
     collector.attach(engine.token_times)
     taken = np.zeros(len(arrivals), dtype=bool)
@@ -65,7 +68,7 @@ def emulated(row: dict[str, Any], profile: Profile, args: argparse.Namespace) ->
     outcomes = collector.outcomes()
     ttft_s, gaps_s = outcomes.ttft_s[taken], outcomes.gaps_s
     in_time = (ttft_s <= 1.0 + outcomes.input_tokens[taken] / 1000.0) & outcomes.finished[taken]
-    good = in_time & (outcomes.gap_p99_s[taken] <= TBT_S)
+    good = in_time & (outcomes.gap_p99_s[taken] <= tbt_s)
     return {
         "ttft_p50_ms": 1e3 * float(np.median(ttft_s)),
         "ttft_p99_ms": 1e3 * float(np.quantile(ttft_s, 0.99)),
@@ -85,6 +88,7 @@ def main() -> None:
     parser.add_argument("--device", default=SERVED_H100)
     parser.add_argument("--in-flight", type=int, default=256)
     parser.add_argument("--seconds", type=float, default=60.0)
+    parser.add_argument("--fused-step-us", type=float, help="of each fused step, in place of the device's")
     parser.add_argument("--throttle-s", type=float, default=0.0)
     parser.add_argument("--throttle-ratio", type=float, default=1.0)
     args = parser.parse_args()
@@ -100,9 +104,12 @@ def main() -> None:
     ):
         table.add_column(column)
     console, profile = Console(width=150), device(args.device)
+    if args.fused_step_us is not None:
+        launches = replace(profile.launches, fused_step_s=args.fused_step_us * 1e-6)
+        profile = replace(profile, launches=launches)
     for line in gzip.decompress(args.rows.read_bytes()).splitlines():
         row = json.loads(line)
-        if row["model"] != MODEL:
+        if row["model"] != MODEL or row.get("is_slow_host"):
             continue
         found = emulated(row, profile, args)
         answered = row["answers"] - row["errors"]
@@ -112,7 +119,8 @@ def main() -> None:
         }
         way = row["arm"].partition("/")[2]
         cells = [f"{found[key]:.1f} / {seen[key]:.1f}" for key in found]
-        table.add_row(f"{row['load']}, {row['policy']}, {way}, {row['seed']}", *cells)
+        title = f"{row['load']} {row.get('rate') or ''}".strip()
+        table.add_row(f"{title}, {row['policy']}, {way}, {row['seed']}", *cells)
     console.print(table)
 
 

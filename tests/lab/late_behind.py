@@ -728,7 +728,7 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, default=60.0, help="of arrivals each (default: %(default)s)")
     parser.add_argument("--rate", type=float, help="arrivals/s in place of the load's own")
     parser.add_argument("--tbt-ms", type=float, default=50.0)
-    parser.add_argument("--start-s", type=float, default=260.0, help="until it is ready, at most")
+    parser.add_argument("--start-s", type=float, default=420.0, help="until it is ready, at most")
     parser.add_argument("--until-s", type=float, default=480.0, help="of all of this (default: %(default)s)")
     parser.add_argument("--json", type=Path, metavar="PATH", help="keep the rows there, after each")
     parser.add_argument("--steps", type=Path, metavar="PATH", help="add each decision's numbers there")

@@ -121,6 +121,9 @@ SHAPES: dict[str, dict[str, Any]] = {
     "tiny": _llama(hidden=256, intermediate=512, layers=4, heads=4, kv_heads=2, vocab=512),
 }
 
+WITHOUT_PROFILE = frozenset({"gpt-oss-20b", "deepseek-v2-lite"})
+"""Shapes that the emulated engine has no profile of: they run on a GPU only."""
+
 
 def write_model_folder(shape: str, folder: Path, **changes: Any) -> Path:
     """Write the folder of a shape, with `changes` to its config; returns `folder`."""
