@@ -7,7 +7,7 @@ from experiments import command_of
 
 
 def test_profile_predictors_and_unseen_shapes_are_written_when_an_engine_is_measured(tmp_path):
-    words = "--model llama-8b --arm emulator:auto --budget-s 20 --check-s 4 --sustained --out o --work m"
+    words = "--model llama-8b --arm emulator:auto --budget-s 20 --check-s 10 --sustained --out o --work m"
     command = [*command_of("measure"), *words.split()]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=250)
     assert done.returncode == 0, done.stdout + done.stderr
