@@ -16,6 +16,7 @@ import late_device
 import pytest
 import sglang_plugin
 from answer_forms import ask_forms
+from both_ways import both_ways
 from sglang_processes import KEY, TEXTS, Answers, OurServer, Prompts, StockServer, ask_all, complete
 
 from gpu_servers.model_folder import write_model_folder, write_weights
@@ -52,6 +53,13 @@ def model(tmp_path_factory):
 @pytest.fixture(scope="session")
 def prompts():
     return Prompts.make(seed=7)
+
+
+@pytest.fixture
+async def gateways(ours):
+    """A file's own server behind two gateways: the tokens of one come from the scheduler."""
+    async with both_ways(ours) as found:
+        yield found
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,7 @@
 import json
 
 import pytest
-from both_ways import both_ways, events, same
+from both_ways import events, same
 from sglang_processes import OurServer
 
 FLAGS = ("--tool-call-parser", "llama3", "--reasoning-parser", "qwen3")
@@ -23,12 +23,6 @@ SAID = {
 def ours(python, model, tmp_path_factory):
     with OurServer(python, model, tmp_path_factory.mktemp("ours"), flags=FLAGS) as server:
         yield server
-
-
-@pytest.fixture
-async def gateways(ours):
-    async with both_ways(ours) as found:
-        yield found
 
 
 @pytest.mark.parametrize("case", SAID)

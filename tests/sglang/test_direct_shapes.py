@@ -1,7 +1,7 @@
 """Answers of every API are the same, event by event, when tokens come straight from SGLang's scheduler."""
 
 import pytest
-from both_ways import both_ways, same
+from both_ways import same
 from sglang_processes import OurServer
 
 FLAGS = ("--tool-call-parser", "hermes")
@@ -59,12 +59,6 @@ CASES = {
 def ours(python, model, tmp_path_factory):
     with OurServer(python, model, tmp_path_factory.mktemp("ours"), flags=FLAGS) as server:
         yield server
-
-
-@pytest.fixture
-async def gateways(ours):
-    async with both_ways(ours) as found:
-        yield found
 
 
 @pytest.mark.parametrize("case", CASES)

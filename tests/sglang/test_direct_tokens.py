@@ -6,14 +6,9 @@ import re
 
 import httpx
 import pytest
+from both_ways import ATTEMPTS, MODEL
 from lone_gateway import KEY as CLIENT_KEY
-from lone_gateway import lone_gateway
-from sglang_processes import KEY, Link
 
-from pdmuxd.engine.link.token_frames import frames_path
-
-MODEL = "tiny"
-ATTEMPTS = 20
 PROMPTS = ("Hello", "Tell me about the number 7. " * 5, "Ein Satz mit Umläuten: äöü. ", "数字七")
 OPTIONS = {
     "greedy": {"temperature": 0, "max_tokens": 40, "ignore_eos": True},
@@ -39,21 +34,6 @@ OPTIONS = {
         },
     },
 }
-
-
-@pytest.fixture
-async def gateways(ours):
-    """One whose tokens come from the scheduler, one that does as before."""
-    async with (
-        Link(ours.link_address) as link,
-        lone_gateway(ours.base_url, KEY, MODEL, tokens=frames_path(ours.link_address)) as (direct, receiver),
-        lone_gateway(ours.base_url, KEY, MODEL) as (http, _),
-    ):
-        await link.set("muxwise")
-        async with asyncio.timeout(60):
-            while not receiver.is_ready:  # noqa: ASYNC110 - the engine comes by itself
-                await asyncio.sleep(0.05)
-        yield direct, http, receiver
 
 
 async def events(url, path, body):
