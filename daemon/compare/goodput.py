@@ -124,15 +124,15 @@ def _settled(
         longer = replace(plan, seconds=plan.seconds * 2**doubling)
         report(found.rate_rps)
         run = probe(longer.run(found.rate_rps, cell.tbt_s, found.seed), cell.policy, found.rate_rps)
-        probes = (*found.probes, run)
+        probes, stands = (*found.probes, run), False
         if holds(run, plan.slo(cell.tbt_s)) and run.metrics is not None:
-            again = _best(longer, found.seed, probes, [run])
+            found = _best(longer, found.seed, probes, [run])
             stands = not _more_missed(before, run.metrics)
         else:
             start = point_of(found.rate_rps, plan.resolution) - 1
-            again, stands = _search(longer, cell, found.seed, start, 1, report), False
-            probes = (*probes, *again.probes)
-        found = msgspec.structs.replace(again, stands=stands, probes=_by_rate(probes))
+            lower = _search(longer, cell, found.seed, start, 1, report)
+            found = msgspec.structs.replace(lower, probes=_by_rate((*probes, *lower.probes)))
+        found = msgspec.structs.replace(found, stands=stands)
         if stands:
             break
     return found
