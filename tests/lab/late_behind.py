@@ -590,7 +590,7 @@ def steps_kept(one: Serving, args: argparse.Namespace, title: str) -> Iterator[N
         with args.steps.open("a") as file:
             while not ended.wait(1.0):
                 words = "?limit=1" if seq is None else f"?limit=1000&after_seq={seq}"
-                for seen in reversed(_asked(one, f"decisions{words}")["decisions"]):
+                for seen in reversed(_asked(one, f"decisions{words}")[1]["decisions"]):
                     seq = seen["seq"]
                     file.write(json.dumps({"cell": title} | {name: seen[name] for name in OF_A_STEP}) + "\n")
 
@@ -766,24 +766,27 @@ def main() -> int:
     return 0
 
 
-def _asked(one: Serving, path: str) -> Any:
-    token = (one.folder / "state" / "admin-token").read_text().strip()
-    head = {"authorization": f"Bearer {token}"}
-    request = urllib.request.Request(f"{one.admin_url}/api/v1/{path}", headers=head)
+def _asked(one: Serving, path: str) -> tuple[str, Any]:
+    """What `path` shows, with its tag."""
+    request = urllib.request.Request(f"{one.admin_url}/api/v1/{path}", headers=_token(one))
     with urllib.request.urlopen(request, timeout=10) as answer:
-        return json.load(answer)
+        return str(answer.headers["etag"]), json.load(answer)
 
 
 def _request(one: Serving, path: str, method: str, wanted: dict[str, Any], kept: Sequence[str] = ()) -> None:
     """Set what `path` shows; `kept` are fields that stay as they are."""
-    token = (one.folder / "state" / "admin-token").read_text().strip()
-    url = f"{one.admin_url}/api/v1/{path}"
-    head = {"authorization": f"Bearer {token}", "content-type": "application/json"}
-    with urllib.request.urlopen(urllib.request.Request(url, headers=head), timeout=10) as answer:
-        tag, shown = answer.headers["etag"], json.load(answer)
+    tag, shown = _asked(one, path)
+    head = _token(one) | {"content-type": "application/json", "if-match": tag}
     body = json.dumps(wanted | {name: shown[name] for name in kept}).encode()
-    request = urllib.request.Request(url, data=body, headers=head | {"if-match": tag}, method=method)
-    urllib.request.urlopen(request, timeout=10).close()
+    url = f"{one.admin_url}/api/v1/{path}"
+    urllib.request.urlopen(
+        urllib.request.Request(url, data=body, headers=head, method=method), timeout=10
+    ).close()
+
+
+def _token(one: Serving) -> dict[str, str]:
+    token = (one.folder / "state" / "admin-token").read_text().strip()
+    return {"authorization": f"Bearer {token}"}
 
 
 def _set_target(one: Serving, tbt_ms: float) -> None:
