@@ -71,7 +71,7 @@ class EngineSplits(Profile):
 def device(name: str) -> Profile:
     """`served`, `served-h100`, or a profile that the emulator ships, or a file. Raises: ProfileError."""
     # The H200's ratios are those of docs/measurements/h200-emulator.md. On an H100 a fused step took 2.4 to
-    # 4.5 ms more than its profile says, of whatever size, and a decode step 0.2 ms more
+    # 4.6 ms more than its profile says, of whatever size, and a decode step 0.2 ms more
     # (docs/measurements/h100.md); what is beside splits was not measured there.
     sources = {
         SERVED: (PROFILES / "llama-8b.partition-kernels.profile.json.gz", 1.03, 600.0),
