@@ -8,6 +8,7 @@ import os
 import random
 import signal
 import socket
+import statistics
 import struct
 import subprocess
 import sys
@@ -20,8 +21,6 @@ import pytest
 
 REQUESTS = 100
 STOPPED_S, RUNS_S = 0.5, 0.5
-TARGET_S = 0.25
-"""Half of the time without the CPU: some requests miss it, some meet it."""
 
 
 @contextlib.contextmanager
@@ -109,34 +108,41 @@ def flooded(daemon):
 @pytest.mark.parametrize("load", ["alone", "beside a flood"])
 def test_attainment_is_as_clients_saw_it_while_the_daemon_is_short_of_cpu(start, until, load):
     daemon = start()
-    slo = {"ttft_fixed_ms": 1000 * TARGET_S, "ttft_per_1k_new_tokens_ms": 0, "tbt_ms": 10_000}
-    path = "/api/v1/tenants/default/slo"
-    assert daemon.admin("PUT", path, json={**slo, "attainment_ratio": 0.9}).status_code == 200
-    until(lambda: daemon.admin("GET", path).json()["in_force"])
     chance = random.Random(39)
     with contextlib.ExitStack() as stack:
         if load != "alone":
             stack.enter_context(flooded(daemon))
         stack.enter_context(short_of_cpu(daemon.process.pid))
         pool = stack.enter_context(ThreadPoolExecutor(REQUESTS))
-        asked = []
-        for _ in range(REQUESTS):
-            time.sleep(chance.uniform(0.0, 0.2))
-            asked.append(pool.submit(first_token_s, daemon))
-        seen = dict(each.result() for each in asked)
+
+        def ask(count):
+            asked = []
+            for _ in range(count):
+                time.sleep(chance.uniform(0.0, 0.2))
+                asked.append(pool.submit(first_token_s, daemon))
+            return dict(each.result() for each in asked)
+
+        # How fast the daemon is beside the flood depends on the machine: a fixed target may be met by none.
+        target_s = max(STOPPED_S / 2, statistics.median(ask(REQUESTS // 4).values()))
+        slo = {"ttft_fixed_ms": round(1000 * target_s), "ttft_per_1k_new_tokens_ms": 0, "tbt_ms": 10_000}
+        path = "/api/v1/tenants/default/slo"
+        assert daemon.admin("PUT", path, json={**slo, "attainment_ratio": 0.9}).status_code == 200
+        until(lambda: daemon.admin("GET", path).json()["in_force"])
+        seen = ask(REQUESTS)
     until(daemon.is_idle)
     ended = daemon.admin("GET", f"/api/v1/requests?limit={REQUESTS}&tenant=default").json()
     ended = ended["requests"]
     booked = {each["request_id"]: each for each in ended if each["request_id"] in seen}
     assert len(booked) == REQUESTS
     apart = sorted(abs(booked[rid]["delivered_ttft_ms"] / 1000 - seen_s) for rid, seen_s in seen.items())
-    met_by_client = sum(seen_s <= TARGET_S for seen_s in seen.values())
+    met_by_client = sum(1000 * seen_s <= slo["ttft_fixed_ms"] for seen_s in seen.values())
     met_by_daemon = sum(
         all(missed["target"] != "ttft" for missed in each["missed"]) for each in booked.values()
     )
     causes = {missed["cause"] for each in booked.values() for missed in each["missed"]}
     print(
-        f"{load}: in time: {met_by_client} by clients, {met_by_daemon} by the daemon; "
+        f"{load}, {slo['ttft_fixed_ms']} ms: in time: "
+        f"{met_by_client} by clients, {met_by_daemon} by the daemon; "
         f"apart p50 {1000 * apart[50]:.0f} ms, p95 {1000 * apart[95]:.0f} ms; {causes}"
     )
     assert 10 < met_by_client < 90, "the load makes both"
