@@ -58,8 +58,8 @@ def generated(document: Json) -> dict[str, str]:
     """The text of each file, by its name, before it is formatted."""
     return {
         "models.py": "\n".join(_models(document["components"]["schemas"])),
-        "operations.py": "\n".join(_operations(document, is_async=False)),
-        "async_operations.py": "\n".join(_operations(document, is_async=True)),
+        "async_operations.py": "\n".join(_operations(document)),
+        "operations.py": "\n".join(_waiting(document)),
         "../wire.py": "\n".join(console_values(document["components"]["schemas"])),
     }
 
@@ -215,34 +215,51 @@ def type_of(schema: Json, where: str = "") -> str:
     return SCALARS.get(kind, "Any") if isinstance(kind, str) else "Any"
 
 
-def _operations(document: Json, *, is_async: bool) -> Iterator[str]:
-    name, wait = ("AsyncOperations", "async ") if is_async else ("Operations", "")
-    iterator = "AsyncIterator" if is_async else "Iterator"
+def _operations(document: Json) -> Iterator[str]:
     yield f'"""A method for each operation of the REST interface. {_MADE}"""\n'
     yield "from __future__ import annotations\n"
     yield "from abc import ABC, abstractmethod"
-    yield f"from collections.abc import {iterator}, Mapping"
+    yield "from collections.abc import AsyncIterator, Mapping"
     yield "from typing import TYPE_CHECKING, Any, Literal\n"
     yield "from pdmuxd.tui.client.api.calls import quoted\n"
     yield "if TYPE_CHECKING:\n    from pdmuxd.tui.client.api import models\n\n"
-    yield f"class {name}(ABC):"
+    yield "class AsyncOperations(ABC):"
     yield '    """Calls to `/api/v1`, by their operation ids."""\n'
     yield "    @abstractmethod"
-    yield f"    {wait}def request(self, method: str, path: str, **options: Any) -> Any:  # noqa: ANN401"
+    yield "    async def request(self, method: str, path: str, **options: Any) -> Any:  # noqa: ANN401"
     yield '        """Call a path below `/api/v1`; the answer as JSON, or as text."""\n'
     yield "    @abstractmethod"
     yield "    def _pages("
     yield "        self, path: str, query: Mapping[str, object], items: str | None"
-    yield f'    ) -> {iterator}[Any]:\n        """Go through a list."""\n'
+    yield '    ) -> AsyncIterator[Any]:\n        """Go through a list."""\n'
+    for one in _each(document):
+        yield from one.method()
+        if one.is_csv:
+            yield from one.method(form="csv")
+        if one.is_paged:
+            yield from one.iterator(document["components"]["schemas"])
+
+
+def _waiting(document: Json) -> Iterator[str]:
+    yield f'"""The same methods, which wait for their answers. {_MADE}"""\n'
+    yield "from __future__ import annotations\n"
+    yield "from pdmuxd.tui.client.api.async_operations import AsyncOperations"
+    yield "from pdmuxd.tui.client.api.waiting import Waiting, listed, waited\n\n"
+    yield "class Operations(Waiting):"
+    yield '    """Calls to `/api/v1`, by their operation ids."""\n'
+    for one in _each(document):
+        yield f"    {one.name} = waited(AsyncOperations.{one.name})"
+        if one.is_csv:
+            yield f"    {one.name}_csv = waited(AsyncOperations.{one.name}_csv)"
+        if one.is_paged:
+            yield f"    {one.iterator_name} = listed(AsyncOperations.{one.iterator_name})"
+
+
+def _each(document: Json) -> Iterator[_Operation]:
     for path, item in document["paths"].items():
         for method, described in item.items():
             if path.startswith(_PREFIX) and described["operationId"] != STREAM:
-                one = _Operation(method.upper(), path, described)
-                yield from one.method(is_async=is_async)
-                if "text/csv" in one.content:
-                    yield from one.method(is_async=is_async, form="csv")
-                if one.is_paged:
-                    yield from one.iterator(document["components"]["schemas"], iterator)
+                yield _Operation(method.upper(), path, described)
 
 
 class _Operation:
@@ -250,9 +267,12 @@ class _Operation:
 
     def __init__(self, method: str, path: str, described: Json) -> None:
         self._method, self._path, self._described = method, path, described
+        self.name: str = described["operationId"]
+        self.iterator_name = "iter_" + self.name.partition("_")[2]
         parameters = described.get("parameters", ())
         answer = next(value for status, value in described["responses"].items() if status < "300")
-        self.content: Json = answer.get("content", {})
+        self._content: Json = answer.get("content", {})
+        self.is_csv = "text/csv" in self._content
         self._in_path = {one["name"]: one["schema"] for one in parameters if one["in"] == "path"}
         asked = {one["name"]: one["schema"] for one in parameters if one["in"] == "query"}
         self.is_paged = bool(_CURSORS & set(asked)) and "limit" in asked
@@ -260,14 +280,13 @@ class _Operation:
         headers = [one["name"].lower() for one in parameters if one["in"] == "header"]
         self._options = [*(HEADERS[name] for name in headers if name in HEADERS), "timeout_s"]
 
-    def method(self, *, is_async: bool, form: str | None = None) -> Iterator[str]:
+    def method(self, *, form: str | None = None) -> Iterator[str]:
         """The method that calls it; with a `form`, the one whose answer is text."""
-        name, says = self._described["operationId"], self._described["description"]
+        name, says = self.name, self._described["description"]
         answer = self._answer
         if form is not None:
             name, says, answer = f"{name}_{form}", f"The same as {form.upper()}.", "str"
-        wait, awaited = ("async ", "await ") if is_async else ("", "")
-        yield f"    {wait}def {name}({self._arguments(self._query, self._options)}) -> {answer}:"
+        yield f"    async def {name}({self._arguments(self._query, self._options)}) -> {answer}:"
         yield _docstring(says)
         query = _pairs(self._query, *([f"'format': {form!r}"] if form else []))
         sent = [
@@ -277,30 +296,30 @@ class _Operation:
             *(["body=body"] if "requestBody" in self._described else []),
             *(f"{option}={option}" for option in self._options),
         ]
-        call = f"{awaited}self.request({', '.join(sent)})"
+        call = f"await self.request({', '.join(sent)})"
         yield (
             f"        {call}\n"
             if answer == "None"
             else f"        found: {answer} = {call}\n        return found\n"
         )
 
-    def iterator(self, schemas: Json, kind: str) -> Iterator[str]:
+    def iterator(self, schemas: Json) -> Iterator[str]:
         """The method that goes from page to page."""
         query = {name: schema for name, schema in self._query.items() if name not in _CURSORS}
         field, entry = self._entries(schemas)
-        name = "iter_" + self._described["operationId"].partition("_")[2]
-        yield f"    def {name}({self._arguments(query, [])}) -> {kind}[{entry}]:"
+        arguments = self._arguments(query, [])
+        yield f"    def {self.iterator_name}({arguments}) -> AsyncIterator[{entry}]:"
         yield '        """The same to its end, page by page, an entry at a time; `limit` is of a page."""'
         yield f"        return self._pages({_formatted(self._path)}, {_pairs(query)}, {field!r})\n"
 
     @property
     def _answer(self) -> str:
-        found = self.content.get("application/json")
+        found = self._content.get("application/json")
         return "None" if found is None else type_of(found["schema"], _MODELS)
 
     def _entries(self, schemas: Json) -> tuple[str | None, str]:
         """The field of a page that has its entries, None where the page is a list, and their type."""
-        schema = self.content["application/json"]["schema"]
+        schema = self._content["application/json"]["schema"]
         if schema.get("type") == "array":
             return None, type_of(schema["items"], _MODELS)
         fields = schemas[schema["$ref"].removeprefix(_REFERENCE)]["properties"].items()
