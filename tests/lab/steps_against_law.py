@@ -1,8 +1,9 @@
 """What steps took while serving, beside what a profile says of them: `steps-against-law STEPS PROFILE`.
 
 STEPS is what `late-behind --steps` wrote, gzipped or not; PROFILE an exported profile of the same GPU and
-model. By kind of step, tokens and requests that decode: medians, in milliseconds. Prompts are taken to have
-the load's mean length, since a decision's record says how many tokens there were and not of how many prompts.
+model. By kind of step, tokens and requests that decode: medians and the least tenth of the difference, in
+milliseconds; what the host was late for is in the median. Prompts are taken to have the load's mean length,
+since a decision's record says how many tokens there were and not of how many prompts.
 """
 
 from __future__ import annotations
@@ -48,19 +49,22 @@ def main() -> None:
         elif step["mode"] == "fused" and new:
             prompts = max(1, new // PROMPT_TOKENS)
             prefill = PrefillShape.of([(max(1, new // prompts), 0)] * prompts)
-            key = ("fused", (new + decode.bs) // 128 * 128, decode.bs // 64 * 64)
+            key = ("fused", (new + decode.bs) // 128 * 128, decode.bs // 32 * 32)
             law_s = latency.fused_s(prefill, decode, sms)
         else:
             continue
         rows[key].append((step["measured_ms"], 1e3 * law_s))
     table = Table(title="medians, ms")
-    for column in ("step", "tokens from", "of them decode, from", "steps", "measured", "law", "difference"):
+    columns = ("step", "tokens from", "of them decode, from", "steps", "measured", "law", "difference")
+    for column in (*columns, "its p10"):
         table.add_column(column)
     for key, steps in sorted(rows.items()):
         if len(steps) >= FEWEST:
             measured, law = (statistics.median(column) for column in zip(*steps, strict=True))
-            apart = statistics.median(took - said for took, said in steps)
-            table.add_row(*map(str, key), str(len(steps)), *(f"{ms:.1f}" for ms in (measured, law, apart)))
+            apart = [took - said for took, said in steps]
+            least = statistics.quantiles(apart, n=10)[0]
+            told = (measured, law, statistics.median(apart), least)
+            table.add_row(*map(str, key), str(len(steps)), *(f"{ms:.1f}" for ms in told))
     Console(width=110).print(table)
 
 

@@ -116,7 +116,8 @@ class ProbeBatches:
         return batch
 
     def _request(self, index: int) -> Request:
-        params = self._api.SamplingParams(temperature=0.0, max_new_tokens=1, ignore_eos=True)
+        # Sampled as a request that says nothing: the likeliest token takes one pass over the logits, this eight.
+        params = self._api.SamplingParams(temperature=1.0, max_new_tokens=1, ignore_eos=True)
         params.normalize(None)
         request = self._api.Request(
             f"pdmuxd-probe-{index}", "", array("q", [1]), params, vocab_size=self._s.model_config.vocab_size

@@ -1,0 +1,182 @@
+"""What choosing a step's tokens takes on a GPU, by rows and way: needs SGLang and a GPU.
+
+    python tests/lab sampling-cost --out FILE
+
+A campaign asks for the likeliest token; a request that says nothing is sampled at temperature 1. Ways:
+`greedy` (what campaigns measure), `sglang` (what serving does), `parts` of it, `flashinfer` (its
+`sampling_from_logits`, one pass), `one pass` (the Triton kernel below), and `top-p` as SGLang does it with
+PyTorch. Median of 30 runs behind each other, by events, in milliseconds. `--check` draws 200,000 tokens of one
+row of 64 logits by each way and prints how far their shares are from the probabilities.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Callable
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import torch
+from rich.console import Console
+from rich.table import Table
+
+VOCAB = 128_256
+"""Llama-3's."""
+ROWS = (1, 16, 43, 64, 128, 184, 256)
+RUNS = 30
+DRAWS = 200_000
+
+Way = Callable[[torch.Tensor, torch.Tensor], object]
+
+
+def sglang_ways() -> dict[str, Way]:
+    """SGLang's own, and its parts."""
+    from sglang.kernels.ops.sampling import softmax
+    from sglang.srt.layers import sampler
+
+    def whole(logits: torch.Tensor, temperatures: torch.Tensor) -> object:
+        logits.div_(temperatures)
+        logits[:] = softmax(logits)
+        return sampler.sampling_from_probs_torch(logits)
+
+    def restricted(logits: torch.Tensor, temperatures: torch.Tensor) -> object:
+        logits.div_(temperatures)
+        logits[:] = softmax(logits)
+        rows = logits.shape[0]
+        ones = torch.ones(rows, device=logits.device)
+        return sampler.top_k_top_p_min_p_sampling_from_probs_torch(
+            logits,
+            torch.full((rows,), 1 << 30, dtype=torch.int32, device=logits.device),
+            0.95 * ones,
+            0 * ones,
+            False,
+            None,
+            None,
+        )
+
+    return {
+        "greedy": lambda logits, _: logits.argmax(-1),
+        "sglang": whole,
+        "of it: temperature": lambda logits, temperatures: logits.div_(temperatures),
+        "of it: softmax, copied": lambda logits, _: logits.__setitem__(slice(None), softmax(logits)),
+        "of it: draw": lambda logits, _: sampler.sampling_from_probs_torch(logits),
+        "top-p 0.95": restricted,
+    }
+
+
+def flashinfer_ways() -> dict[str, Way]:
+    """Its kernel is compiled at the first call."""
+    import flashinfer
+
+    def sample(logits: torch.Tensor, temperatures: torch.Tensor) -> object:
+        return flashinfer.sampling.sampling_from_logits(logits.div_(temperatures))
+
+    return {"flashinfer": sample}
+
+
+def triton_ways() -> dict[str, Way]:
+    """Gumbel's maximum in one pass: each block's largest key, then the largest of the blocks."""
+    import triton
+    import triton.language as tl
+
+    @triton.jit
+    def largest_keys(logits, temperatures, keys, indices, seed, columns, stride, blocks, BLOCK: tl.constexpr):
+        row, block = tl.program_id(0), tl.program_id(1)
+        at = block * BLOCK + tl.arange(0, BLOCK)
+        there = at < columns
+        temperature = tl.load(temperatures + row)
+        values = tl.load(logits + row.to(tl.int64) * stride + at, mask=there, other=-float("inf"))
+        uniform = tl.rand(seed, row * columns + at)
+        wait = tl.maximum(-tl.log(uniform), 2.9802322e-8)
+        key = tl.where(there, values.to(tl.float32) / temperature - tl.log(wait), -float("inf"))
+        best = tl.argmax(key, 0)
+        tl.store(keys + row * blocks + block, tl.max(key, 0))
+        tl.store(indices + row * blocks + block, block * BLOCK + best)
+
+    seeds = iter(range(1, 1 << 30))
+    block = 4096
+
+    def sample(logits: torch.Tensor, temperatures: torch.Tensor) -> object:
+        rows, columns = logits.shape
+        blocks = triton.cdiv(columns, block)
+        keys = torch.empty((rows, blocks), device=logits.device)
+        indices = torch.empty((rows, blocks), dtype=torch.int32, device=logits.device)
+        largest_keys[(rows, blocks)](
+            logits, temperatures, keys, indices, next(seeds), columns, logits.stride(0), blocks, BLOCK=block
+        )
+        return indices.gather(1, keys.argmax(1, keepdim=True)).view(-1)
+
+    return {"one pass": sample}
+
+
+def ways() -> dict[str, Way]:
+    """Those that this machine has."""
+    found: dict[str, Way] = {}
+    for some in (sglang_ways, triton_ways, flashinfer_ways):
+        try:
+            found |= some()
+        except (ImportError, RuntimeError) as error:
+            print(f"{some.__name__}: {error}")
+    return found
+
+
+def took_ms(way: Way, rows: int) -> float:
+    """Median of runs, each on logits of its own that were just written."""
+    temperatures = torch.ones((rows, 1), device="cuda")
+    source = torch.randn((rows, VOCAB), device="cuda")
+    took = []
+    for _ in range(3 + RUNS):
+        logits = source.clone()
+        begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        torch.cuda._sleep(200_000)  # so that launching is not in it
+        begin.record()
+        way(logits, temperatures)
+        end.record()
+        end.synchronize()
+        took.append(begin.elapsed_time(end))
+    return median(took[3:])
+
+
+def deviation(way: Way) -> float:
+    """The largest distance of a token's share from its probability, in standard deviations."""
+    row = torch.linspace(-6.0, 3.0, 64, device="cuda")
+    counts = torch.zeros(64, device="cuda")
+    rows = 10_000
+    temperatures = torch.full((rows, 1), 0.8, device="cuda")
+    for _ in range(DRAWS // rows):
+        tokens: Any = way(row.repeat(rows, 1), temperatures)
+        counts += torch.bincount(tokens.long().view(-1), minlength=64)
+    wanted = torch.softmax(row / 0.8, 0)
+    apart = (counts / DRAWS - wanted) / (wanted * (1 - wanted) / DRAWS).sqrt()
+    return float(apart.abs().max())
+
+
+def main() -> None:
+    """Measure, print, keep."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--out", type=Path)
+    parser.add_argument("--check", action="store_true")
+    options = parser.parse_args()
+    found, rows = ways(), []
+    table = Table(title=f"{torch.cuda.get_device_name()}: ms for {VOCAB:,} logits a row")
+    for column in ("way", *(f"{count} rows" for count in ROWS)):
+        table.add_column(column)
+    for name, way in found.items():
+        took = [took_ms(way, count) for count in ROWS]
+        rows.append({"way": name, "ms": dict(zip(ROWS, took, strict=True))})
+        table.add_row(name, *(f"{ms:.3f}" for ms in took))
+    Console(width=110).print(table)
+    if options.check:
+        for name in ("sglang", "one pass", "flashinfer"):
+            if name in found:
+                print(f"{name}: at most {deviation(found[name]):.1f} standard deviations off")
+    if options.out:
+        options.out.write_text(json.dumps(rows, indent=1))
+
+
+if __name__ == "__main__":
+    main()
