@@ -5,7 +5,7 @@
 A campaign asks for the likeliest token; a request that says nothing is sampled at temperature 1. Ways:
 `greedy` (what campaigns measure), `sglang` (what serving does), `parts` of it, `flashinfer` (its
 `sampling_from_logits`, one pass), `one pass` (the Triton kernel below), and `top-p` as SGLang does it with
-PyTorch. Median of 30 runs behind each other, by events, in milliseconds. `--check` draws 200,000 tokens of one
+PyTorch. Median of 30 runs behind each other, by events, in milliseconds. `--check` draws 200,000 tokens of a
 row of 64 logits by each way and prints how far their shares are from the probabilities.
 """
 
@@ -82,9 +82,9 @@ def triton_ways() -> dict[str, Way]:
     import triton.language as tl
 
     @triton.jit
-    def largest_keys(logits, temperatures, keys, indices, seed, columns, stride, blocks, BLOCK: tl.constexpr):
+    def largest_keys(logits, temperatures, keys, indices, seed, columns, stride, blocks, width: tl.constexpr):
         row, block = tl.program_id(0), tl.program_id(1)
-        at = block * BLOCK + tl.arange(0, BLOCK)
+        at = block * width + tl.arange(0, width)
         there = at < columns
         temperature = tl.load(temperatures + row)
         values = tl.load(logits + row.to(tl.int64) * stride + at, mask=there, other=-float("inf"))
@@ -93,18 +93,18 @@ def triton_ways() -> dict[str, Way]:
         key = tl.where(there, values.to(tl.float32) / temperature - tl.log(wait), -float("inf"))
         best = tl.argmax(key, 0)
         tl.store(keys + row * blocks + block, tl.max(key, 0))
-        tl.store(indices + row * blocks + block, block * BLOCK + best)
+        tl.store(indices + row * blocks + block, block * width + best)
 
     seeds = iter(range(1, 1 << 30))
-    block = 4096
+    width = 4096
 
     def sample(logits: torch.Tensor, temperatures: torch.Tensor) -> object:
         rows, columns = logits.shape
-        blocks = triton.cdiv(columns, block)
+        blocks = triton.cdiv(columns, width)
         keys = torch.empty((rows, blocks), device=logits.device)
         indices = torch.empty((rows, blocks), dtype=torch.int32, device=logits.device)
         largest_keys[(rows, blocks)](
-            logits, temperatures, keys, indices, next(seeds), columns, logits.stride(0), blocks, BLOCK=block
+            logits, temperatures, keys, indices, next(seeds), columns, logits.stride(0), blocks, width=width
         )
         return indices.gather(1, keys.argmax(1, keepdim=True)).view(-1)
 

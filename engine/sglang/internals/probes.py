@@ -116,7 +116,7 @@ class ProbeBatches:
         return batch
 
     def _request(self, index: int) -> Request:
-        # Sampled as a request that says nothing: the likeliest token takes one pass over the logits, this eight.
+        # Sampled as if the request said nothing: eight passes over the logits, the likeliest token takes one.
         params = self._api.SamplingParams(temperature=1.0, max_new_tokens=1, ignore_eos=True)
         params.normalize(None)
         request = self._api.Request(
