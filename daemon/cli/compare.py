@@ -24,12 +24,13 @@ from pdmuxd.daemon.cli.trace_options import (
     checked_policies,
     command_line,
     load_trace,
+    refuse_together,
 )
 from pdmuxd.daemon.cli.trace_results import check_outputs, publish
 from pdmuxd.daemon.compare.ablate import with_ablations
 from pdmuxd.daemon.compare.document import Origin, build_document
 from pdmuxd.daemon.compare.ladder import rungs
-from pdmuxd.daemon.compare.plan import DEFAULT_RESOLUTION, MAX_RATE_RPS, ComparePlan
+from pdmuxd.daemon.compare.plan import DEFAULT_DOUBLINGS, DEFAULT_RESOLUTION, MAX_RATE_RPS, ComparePlan
 from pdmuxd.daemon.compare.progress import CompareProgress
 from pdmuxd.daemon.compare.rows import notes, table, verdict
 from pdmuxd.daemon.compare.schema import CompareDocument
@@ -77,7 +78,9 @@ _DOUBLINGS = typer.Option(
     min=0,
     max=6,
     help="Run what the search found twice as long, so many times at most, until no more requests miss in the "
-    "second half than in the first; the search goes on at lower rates where the longer run does not hold.",
+    "second half than in the first; the search goes on at lower rates where the longer run does not hold. "
+    "Not with --rates, whose runs are as long as asked.",
+    show_default=f"{DEFAULT_DOUBLINGS}",
 )
 _SHUFFLE = typer.Option("--shuffle", help="Draw the trace's requests in a seeded order.")
 _MAX_INPUT = typer.Option("--max-input", min=1, help="Leave out requests with more input tokens.")
@@ -101,7 +104,7 @@ class _RunOptions:
     seeds: Annotated[int, _SEEDS] = 3
     seed: Annotated[int, _SEED] = 0
     resolution: Annotated[float, _RESOLUTION] = DEFAULT_RESOLUTION
-    doublings: Annotated[int, _DOUBLINGS] = 2
+    doublings: Annotated[int | None, _DOUBLINGS] = None
     shuffle: Annotated[bool, _SHUFFLE] = False
     max_input: Annotated[int | None, _MAX_INPUT] = None
     ablate: Annotated[bool, _ABLATE] = False
@@ -126,6 +129,8 @@ def compare_policies(
     tbts_s = [
         tbt / 1000.0 for tbt in _numbers("--tbt-ms", tbt_ms, *(limit * 1000.0 for limit in TBT_RANGE_S))
     ]
+    refuse_together(runs.rates is not None and runs.doublings is not None, "--rates", "--doublings")
+    doublings = DEFAULT_DOUBLINGS if runs.doublings is None else runs.doublings
     rates_rps = _numbers("--rates", runs.rates, MIN_RATE_RPS, MAX_RATE_RPS) if runs.rates is not None else ()
     loaded = options.load_profile()
     named = _split(policies) if policies else [] if runs.ladder else _split([DEFAULT_POLICIES])
@@ -149,7 +154,7 @@ def compare_policies(
         seeds=tuple(range(runs.seed, runs.seed + runs.seeds)),
         shuffle=runs.shuffle,
         resolution=runs.resolution,
-        doublings=0 if rates_rps else runs.doublings,
+        doublings=0 if rates_rps else doublings,
     )
     console = Console(stderr=True)
     with CompareProgress(console, shown=console.is_terminal and not output.no_progress) as progress:

@@ -11,6 +11,7 @@ from pdmuxd.engine.core.slo import Slo
 from pdmuxd.engine.emulator.profile import Profile
 
 DEFAULT_RESOLUTION = 0.03
+DEFAULT_DOUBLINGS = 2
 MAX_RATE_RPS = 10_000.0
 FEWEST_EXPECTED = 5.0
 """A run with fewer expected requests says nothing: below such a rate, the goodput is 0."""
