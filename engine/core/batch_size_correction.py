@@ -14,6 +14,8 @@ from dataclasses import dataclass
 
 SIZES = (*range(32, 321, 32), *range(384, 1025, 64), *range(1152, 2561, 128))
 """Tokens of a step, decoding requests included: from one to the next are taken as one size."""
+_AT = tuple(bisect_left(SIZES, tokens) for tokens in range(SIZES[-1] + 1))
+"""The place in `SIZES` of a step of so many tokens: looked up for every size in every decision."""
 WEIGHT = 0.05
 """Of the newest step: about the last 20 of its size count. The first ones count for more, as in a mean."""
 LOWEST, HIGHEST = 0.7, 1.5
@@ -50,15 +52,13 @@ class BatchSizeCorrection:
     def ratio(self, tokens: int) -> float:
         """Typical over predicted seconds of a step of so many tokens, by the last that were seen: for how
         much fits into a step."""
-        at = bisect_left(SIZES, tokens)
-        return self.ratios[at] if at < len(SIZES) else 1.0
+        return self.ratios[_AT[tokens]] if tokens < len(_AT) else 1.0
 
     def hoped(self, tokens: int) -> float:
         """The same for comparing sizes with each other, and fused steps with splits: what was not tried of
         late is taken to be as what was, and all of it as predicted. A device that was slow for seconds would
         else stay in what it did meanwhile: the rest would look slow until it is tried, and not be tried."""
-        at = bisect_left(SIZES, tokens)
-        return self.hopes[at] if at < len(SIZES) else self.hoped_level
+        return self.hopes[_AT[tokens]] if tokens < len(_AT) else self.hoped_level
 
     def passed(self, seconds: float) -> BatchSizeCorrection:
         """The value after a step that says nothing of sizes."""

@@ -97,13 +97,13 @@ def order_by_slack(
     overload = state.overload
     live: list[tuple[float, WaitingRequest]] = []
     late: list[WaitingRequest] = []
-    has_batch_class = False
+    has_batch_class, add = False, live.append
     for request, alone_s in zip(waiting, latency.requests_s(waiting, sms), strict=True):
         deadline_s, arrival_s = request.deadline_s, request.arrival_s
         slack_s = deadline_s - now_s - slowdown_ratio * alone_s
         target_s = deadline_s - arrival_s
         if slack_s >= MARGIN_SHARE * target_s or (slack_s >= 0.0 and now_s - arrival_s <= 0.5 * target_s):
-            live.append((slack_s, request))
+            add((slack_s, request))
             if request.priority_class == "batch":
                 has_batch_class = True
         elif (by_ttft := _by_ttft(request, slack_s)) is not None:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
 
-from pdmuxd.engine.core.latency_cache import LatencyCache
+from pdmuxd.engine.core.latency_cache import MAX_ENTRIES, LatencyCache
 from pdmuxd.engine.core.shapes import DeviceShape, ModelShape, Overheads, TensorParallel
 from pdmuxd.engine.core.types import NO_DECODE, DecodeShape, PrefillSample, PrefillShape, WaitingRequest
 
@@ -162,6 +162,11 @@ class RooflineModel:
         """Sum up the cache of `request_s` and `requests_s`."""
         return LatencyCache()
 
+    @cached_property
+    def _linear_costs(self) -> dict[tuple[int, int], tuple[float, float]]:
+        """Keep `_linear_cost` by tokens and SMs: steps are compared by few sizes, and decode grows slowly."""
+        return {}
+
     def prefill_cost(self, shape: PrefillShape, sms: int) -> Cost:
         """All layers of a prefill; the classifier runs on one position of each request."""
         return self._cost(shape, NO_DECODE, sms)
@@ -240,13 +245,7 @@ class RooflineModel:
         flops, bandwidth = self._rates[sms]
         serial = self.device.serial_ratio
         m = self.model
-        layer_s = self.overheads.layer_fixed_s
-        layer_bytes = 0.0
-        for flops_per_token, bytes_per_token, weight_bytes in self._linear:
-            moved = tokens * bytes_per_token + weight_bytes
-            compute_s, move_s = tokens * flops_per_token / flops, moved / bandwidth
-            layer_s += _overlapped_s(compute_s, move_s, serial)
-            layer_bytes += moved
+        layer_s, layer_bytes = self._linear_cost(tokens, sms)
         gpus = self.tensor_parallel.gpus
         if gpus > 1:
             message_bytes = float(tokens * m.hidden * m.bytes_per_value)
@@ -268,6 +267,23 @@ class RooflineModel:
             rest_s += experts.seconds
             rest_bytes += experts.hbm_bytes
         return Cost(seconds=m.layers * layer_s + rest_s, hbm_bytes=m.layers * layer_bytes + rest_bytes)
+
+    def _linear_cost(self, tokens: int, sms: int) -> tuple[float, float]:
+        """Seconds and bytes of one layer's linear operators, with its gaps."""
+        known = self._linear_costs.get((tokens, sms))
+        if known is not None:
+            return known
+        flops, bandwidth = self._rates[sms]
+        serial, layer_s, layer_bytes = self.device.serial_ratio, self.overheads.layer_fixed_s, 0.0
+        for flops_per_token, bytes_per_token, weight_bytes in self._linear:
+            moved = tokens * bytes_per_token + weight_bytes
+            compute_s, move_s = tokens * flops_per_token / flops, moved / bandwidth
+            layer_s += _overlapped_s(compute_s, move_s, serial)
+            layer_bytes += moved
+        if len(self._linear_costs) >= MAX_ENTRIES:
+            self._linear_costs.clear()
+        self._linear_costs[tokens, sms] = layer_s, layer_bytes
+        return layer_s, layer_bytes
 
     def _attention_cost(
         self, prefill: PrefillShape, decode: DecodeShape, sms: int, window: int | None

@@ -15,7 +15,6 @@ from dataclasses import dataclass, field
 from operator import attrgetter
 
 from pdmuxd.engine.core.batch_size_correction import BatchSizeCorrection
-from pdmuxd.engine.core.latency_cache import LatencyCache
 from pdmuxd.engine.core.latency_margin import HOST_RATIO, LatencyMargin
 from pdmuxd.engine.core.partitions import PartitionTable
 from pdmuxd.engine.core.policies.base import Plan, PlanKind, PolicyContext
@@ -141,16 +140,16 @@ class FusedSteps:
 
     context: PolicyContext
     table: PartitionTable
-    _cache: LatencyCache = field(default_factory=LatencyCache, init=False, repr=False, compare=False)
-    """Of `_products_s`."""
+    _products: tuple[tuple[int, float], ...] = field(default=(), init=False, repr=False, compare=False)
+    """`STEP_TOKENS`, the largest first, each with the seconds of its products."""
     _steady_size: int = field(default=0, init=False, repr=False, compare=False)
     """The size up to `MOST_STEADY_TOKENS` whose products take the fewest seconds for a token."""
 
     def __post_init__(self) -> None:
-        sizes = [size for size in reversed(STEP_TOKENS) if size <= MOST_STEADY_TOKENS]
-        sms = self.table.rules.total_sms
-        best = min(sizes, key=lambda size: round(self._products_s(size, 0, sms) / size, 12))
-        object.__setattr__(self, "_steady_size", best)
+        products = tuple([(size, self._products_s(size)) for size in reversed(STEP_TOKENS)])
+        steady = [(size, seconds) for size, seconds in products if size <= MOST_STEADY_TOKENS]
+        object.__setattr__(self, "_products", products)
+        object.__setattr__(self, "_steady_size", min(steady, key=lambda of: round(of[1] / of[0], 12))[0])
 
     def steady_step_s(self, obs: Observation, shape: PrefillShape) -> float:
         """Typical seconds of a fused step of the best size, of prompts like these beside the decode batch.
@@ -312,20 +311,24 @@ class FusedSteps:
         or of the tokens that they have in the largest one, so that they do not starve beside a large decode
         batch.
         """
-        sms, enough = self.table.rules.total_sms, min((most + decode_bs) / 2, 2 * decode_bs)
+        enough, best, best_s = min((most + decode_bs) / 2, 2 * decode_bs), most, math.inf
+        for size, products_s in self._products:
+            if size > most:
+                continue
+            if size < enough:
+                break
+            useful = min(size, useful_tokens)
+            token_s = products_s * size_correction.hoped(size) / useful
+            if token_s < best_s and (token_s := round(token_s, 12)) < best_s:
+                best, best_s = size, token_s
+        return best
 
-        def token_s(size: int) -> float:
-            products_s = self._cache.lookup(size, 0, sms, self._products_s)
-            return round(products_s * size_correction.hoped(size) / min(size, useful_tokens), 12)
-
-        return min([size for size in reversed(STEP_TOKENS) if enough <= size <= most], key=token_s)
-
-    def _products_s(self, tokens: int, _reused: int, sms: int) -> float:
+    def _products_s(self, tokens: int) -> float:
         """Seconds of a step of so many tokens without their attention."""
         chunk = PrefillShape(
             bs=1, new_tokens=tokens, reused_tokens=0, sum_new_squared=0, sum_new_times_reused=0
         )
-        return self.context.latency.fused_s(chunk, NO_DECODE, sms)
+        return self.context.latency.fused_s(chunk, NO_DECODE, self.table.rules.total_sms)
 
     def step_s(
         self, obs: Observation, budget: int, batch: Iterable[WaitingRequest], *, chunk_last: bool = False

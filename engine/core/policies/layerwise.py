@@ -254,11 +254,12 @@ class SplitPlans:
                 break
             rejected.append(Alternative(label=f"decode_sms={decode_sms}", predicted_s=worst_s))
         if meets and slot_use is not None and among is None:
-            group = self._widened(obs, work, group, slot_use)
-            decode_sms = table.groups[group].decode_sms
-            decode_s = latency.decode_s(obs.decode, decode_sms)
-            ratio = guard.ratio(decode_sms, work.shape, obs.decode) if self.uses_guard else 1.0
-            worst_s = decode_s * ratio
+            wider = self._widened(obs, work, group, slot_use)
+            if wider != group:
+                group, decode_sms = wider, table.groups[wider].decode_sms
+                decode_s = latency.decode_s(obs.decode, decode_sms)
+                ratio = guard.ratio(decode_sms, work.shape, obs.decode) if self.uses_guard else 1.0
+                worst_s = decode_s * ratio
         # The plan: as many decode steps as the prefill lasts, and the layers that cover them.
         prefill_sms, in_flight = table.groups[group].prefill_sms, work.layers_in_flight
         prefill_s, layers_left = latency.prefill_s(work.shape, prefill_sms), work.layers_left + in_flight

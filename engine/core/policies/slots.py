@@ -78,8 +78,10 @@ class SlotUse:
         """What `requests` would occupy; None while slots are free for all that wait."""
         if not obs.are_slots_short:
             return None
-        usual = dict(obs.answer_tokens)
-        known = [usual[request.tenant] for request in requests if request.tenant in usual]
+        known: list[float] = []
+        if obs.answer_tokens:
+            usual = dict(obs.answer_tokens)
+            known = [usual[request.tenant] for request in requests if request.tenant in usual]
         return cls(
             slots=obs.limits.max_decode_bs,
             answer_tokens=sum(known) / len(known) if known else 0.0,

@@ -15,12 +15,12 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from operator import itemgetter
+from itertools import accumulate
 
 from pdmuxd.engine.core.guard import ContentionGuard
 from pdmuxd.engine.core.partitions import PartitionTable
 from pdmuxd.engine.core.policies.base import PolicyContext
-from pdmuxd.engine.core.types import DecodeShape, Observation, PrefillMode, PrefillShape
+from pdmuxd.engine.core.types import DecodeShape, DecodingRequest, Observation, PrefillMode, PrefillShape
 
 RELAXED_RATIO = 2.0
 """A target of so many times the strictest one is relaxed: it is met by who sits every second step out."""
@@ -37,9 +37,8 @@ ALONE_SHARE = 0.9
 longer than predicted."""
 
 Fits = Callable[[DecodeShape], bool]
-_Relaxed = tuple[float, float, int, str]
-"""When it is due, when it is late, its context tokens, its id."""
-_due_s = itemgetter(0)
+_Relaxed = tuple[float, int]
+"""When it is due, and its place in the batch."""
 
 
 def without_those_who_can_wait(
@@ -62,36 +61,34 @@ def without_those_who_can_wait(
     fits, keeps_target = _fits(obs, context, table, guard, beside, margin_ratio)
     if fits(obs.decode):
         return obs, ()
-    strict: list[int] = []
-    relaxed: list[_Relaxed] = []
-    relaxed_s = RELAXED_RATIO * strictest_s
-    planned_s: dict[float, float] = {}
-    for request_id, target_s, context_tokens, last_token_s in obs.decoding:
-        if target_s < relaxed_s:
-            strict.append(context_tokens)
-            continue
-        if target_s not in planned_s:
-            planned_s[target_s] = context.planned_tbt_s(target_s)
-        may_take_s = planned_s[target_s]
-        due_s, late_s = last_token_s + DUE_RATIO * may_take_s, last_token_s + may_take_s
-        relaxed.append((due_s, late_s, context_tokens, request_id))
-    if not relaxed:
+    decoding, relaxed_s = obs.decoding, RELAXED_RATIO * strictest_s
+    strict = [one.context_tokens for one in decoding if one.tbt_target_s < relaxed_s]
+    if len(strict) == len(decoding):
         return obs, ()
-    relaxed.sort(key=_due_s)  # stable: those due at the same time in the order of the batch
+    relaxed: list[_Relaxed] = []
+    may_take_s = {target_s: context.planned_tbt_s(target_s) for target_s in {one[1] for one in decoding}}
+    for target_s, planned_s in may_take_s.items():
+        if target_s >= relaxed_s:
+            due_s = DUE_RATIO * planned_s
+            relaxed += [(one[3] + due_s, i) for i, one in enumerate(decoding) if one[1] == target_s]
+    relaxed.sort()  # those due at the same time in the order of the batch
     step_s = context.planned_tbt_s(strictest_s)
     due = _due_now([request[0] for request in relaxed], obs.now_s, step_s)
-    with_first = _growing(strict, relaxed)
+    with_first = _growing(strict, relaxed, decoding)
     count = _most(fits, with_first, len(relaxed))
     if count < due:
         after_next_s = obs.now_s + 2.0 * step_s
-        late = [request for request in relaxed if request[1] < after_next_s]
-        relaxed = late + [request for request in relaxed if request[1] >= after_next_s]
-        with_first = _growing(strict, relaxed)
+        late_s = [decoding[i].last_token_s + may_take_s[decoding[i].tbt_target_s] for _, i in relaxed]
+        late = [one for one, at_s in zip(relaxed, late_s, strict=True) if at_s < after_next_s]
+        relaxed = late + [one for one, at_s in zip(relaxed, late_s, strict=True) if at_s >= after_next_s]
+        with_first = _growing(strict, relaxed, decoding)
         count = max(len(late), _most(keeps_target, with_first, due))
     if count == len(relaxed):
         return obs, ()
-    sits_out = tuple([request[3] for request in relaxed[count:]])
-    return replace(obs, decode=with_first(count), sitting_out=len(sits_out)), sits_out
+    sits_out = tuple([decoding[i].request_id for _, i in relaxed[count:]])
+    longest = max([*strict, *[decoding[i].context_tokens for _, i in relaxed[:count]]])
+    decode = replace(with_first(count), max_context_tokens=longest)
+    return replace(obs, decode=decode, sitting_out=len(sits_out)), sits_out
 
 
 def _most(fits: Fits, with_first: Callable[[int], DecodeShape], end: int) -> int:
@@ -149,11 +146,11 @@ def _due_now(due_s: Sequence[float], now_s: float, step_s: float) -> int:
     return fewest
 
 
-def _growing(strict: Sequence[int], relaxed: Sequence[_Relaxed]) -> Callable[[int], DecodeShape]:
-    """The batch of the strict, by their context tokens, and of so many of the relaxed."""
-    shape, contexts = DecodeShape.of(strict), [request[2] for request in relaxed]
-    return lambda count: DecodeShape(
-        bs=shape.bs + count,
-        reused_tokens=shape.reused_tokens + sum(contexts[:count]),
-        max_context_tokens=max(shape.max_context_tokens, max(contexts[:count], default=0)),
-    )
+def _growing(
+    strict: Sequence[int], relaxed: Sequence[_Relaxed], decoding: Sequence[DecodingRequest]
+) -> Callable[[int], DecodeShape]:
+    """The batch of the strict, by their context tokens, and of so many of the relaxed. Nobody looks for the
+    longest of the contexts, which decode by itself does not depend on."""
+    bs, contexts = len(strict), [decoding[i].context_tokens for _, i in relaxed]
+    sums = tuple(accumulate(contexts, initial=sum(strict)))
+    return lambda count: DecodeShape(bs=bs + count, reused_tokens=sums[count])
