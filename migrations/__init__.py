@@ -5,6 +5,7 @@ They run from the installed package, without an alembic.ini: `alembic_config` sa
 
 from __future__ import annotations
 
+import functools
 from pathlib import Path
 
 from alembic.config import Config
@@ -29,12 +30,20 @@ def alembic_config(connection: Connection | None = None, *, metadata: MetaData |
 
 def head_revision() -> str:
     """The revision that this version of pdmuxd works with."""
-    head = ScriptDirectory.from_config(alembic_config()).get_current_head()
+    head, _known = _revisions(HERE)
     assert head is not None, "the package ships without a revision"  # noqa: S101 - a defect, not an input
     return head
 
 
 def known_revisions() -> frozenset[str]:
     """All revisions that this version can upgrade from."""
+    _head, known = _revisions(HERE)
+    return known
+
+
+@functools.cache  # reading the files takes longer than opening a database, which asks three times
+def _revisions(folder: Path) -> tuple[str | None, frozenset[str]]:
+    """The head and all revisions of this package, or of the folder that stands for it."""
+    assert folder == HERE  # noqa: S101 - `alembic_config` says where they are
     scripts = ScriptDirectory.from_config(alembic_config())
-    return frozenset(script.revision for script in scripts.walk_revisions())
+    return scripts.get_current_head(), frozenset(script.revision for script in scripts.walk_revisions())

@@ -10,12 +10,12 @@ from textual.app import ComposeResult
 from textual.binding import Binding
 from textual.containers import Vertical
 from textual.widget import Widget
-from textual.widgets import Footer
 
 from pdmuxd.tui.client.rest import RestClient
 from pdmuxd.tui.client.target import Target
 from pdmuxd.tui.shell.banner import Banner
 from pdmuxd.tui.shell.front import Front
+from pdmuxd.tui.shell.key_line import KeyLine
 from pdmuxd.tui.shell.painting import Painting
 from pdmuxd.tui.shell.status_line import StatusLine
 from pdmuxd.tui.shell.table import RowTable
@@ -66,7 +66,7 @@ class ConsoleScreen(Front[None]):
         yield Banner()
         with Vertical(id="body"):
             yield from self.body()
-        yield Footer(show_command_palette=False, compact=True)
+        yield KeyLine(show_command_palette=False, compact=True)
 
     def body(self) -> Iterable[Widget]:
         raise NotImplementedError
