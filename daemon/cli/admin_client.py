@@ -27,7 +27,7 @@ from pdmuxd.engine.core.errors import (
     StaleVersionError,
     StoreError,
 )
-from pdmuxd.tui.client.api.calls import Call
+from pdmuxd.tui.client.api.calls import Call, shows_certificate
 from pdmuxd.tui.client.api.client import Client
 from pdmuxd.tui.client.api.errors import (
     ApiError,
@@ -144,7 +144,7 @@ def daemon_of(ctx: typer.Context) -> Iterator[AdminClient]:
 
 def _is_listening(origin: str) -> bool:
     try:
-        with httpx.Client(timeout=TIMEOUT_S, trust_env=False) as http:
+        with httpx.Client(timeout=TIMEOUT_S, trust_env=False, verify=shows_certificate(origin)) as http:
             http.get(f"{origin}/healthz")
     except httpx.ConnectError:
         return False

@@ -10,7 +10,15 @@ from typing import TYPE_CHECKING, Any, Self
 
 from pdmuxd.tui.client.api.answers import Pages, content_of
 from pdmuxd.tui.client.api.async_operations import AsyncOperations
-from pdmuxd.tui.client.api.calls import EVENT_SILENCE_S, RETRIES, TIMEOUT_S, Call, Token, event_call
+from pdmuxd.tui.client.api.calls import (
+    EVENT_SILENCE_S,
+    RETRIES,
+    TIMEOUT_S,
+    Call,
+    Token,
+    event_call,
+    shows_certificate,
+)
 from pdmuxd.tui.client.api.errors import ApiError, ForeignError, NoAnswerError, error_of, text_of
 from pdmuxd.tui.client.sse import EVENT_STREAM, ServerEvent, SseError, SseParser
 
@@ -41,7 +49,11 @@ class AsyncClient(AsyncOperations):
 
         # No proxy of the environment lies between us and the daemon on this machine or behind a tunnel.
         return httpx.AsyncClient(
-            base_url=self._url, timeout=self._timeout_s, trust_env=False, transport=self._transport
+            base_url=self._url,
+            timeout=self._timeout_s,
+            trust_env=False,
+            transport=self._transport,
+            verify=shows_certificate(self._url),
         )
 
     async def __aenter__(self) -> Self:

@@ -22,6 +22,14 @@ READING = frozenset({"GET", "HEAD"})
 Token = str | Callable[[], str]
 
 
+def shows_certificate(url: str) -> bool:
+    """Whether the server at this address may show a certificate.
+
+    Where it cannot, those of the authorities are not loaded: that takes 50 ms, at each command of the shell.
+    """
+    return not url.lower().startswith("http:")
+
+
 def quoted(text: object) -> str:
     """A part of a path."""
     return quote(str(text), safe="")

@@ -8,7 +8,15 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 from pdmuxd.tui.client.api.answers import Pages, content_of
-from pdmuxd.tui.client.api.calls import EVENT_SILENCE_S, RETRIES, TIMEOUT_S, Call, Token, event_call
+from pdmuxd.tui.client.api.calls import (
+    EVENT_SILENCE_S,
+    RETRIES,
+    TIMEOUT_S,
+    Call,
+    Token,
+    event_call,
+    shows_certificate,
+)
 from pdmuxd.tui.client.api.errors import ApiError, ForeignError, NoAnswerError, error_of, text_of
 from pdmuxd.tui.client.api.operations import Operations
 from pdmuxd.tui.client.sse import EVENT_STREAM, ServerEvent, SseError, SseParser
@@ -40,7 +48,13 @@ class Client(Operations):
 
         self._token, self._why, self._retries = token, why, retries
         # No proxy of the environment lies between us and the daemon on this machine or behind a tunnel.
-        self._http = httpx.Client(base_url=url, timeout=timeout_s, trust_env=False, transport=transport)
+        self._http = httpx.Client(
+            base_url=url,
+            timeout=timeout_s,
+            trust_env=False,
+            transport=transport,
+            verify=shows_certificate(url),
+        )
 
     def __enter__(self) -> Self:
         return self

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import ssl
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -266,3 +267,15 @@ def test_what_is_no_stream_of_events_is_an_error(
 ) -> None:
     with pytest.raises(kind):
         both(lambda _: answer)("events")
+
+
+@pytest.mark.parametrize("url", ["https://gpu1:8081", "HTTPS://gpu1:8081"])
+async def test_a_certificate_is_asked_for_when_the_address_is_encrypted(url: str) -> None:
+    with Client(url, "secret") as client:
+        context = client._http._transport._pool._ssl_context
+        assert (context.verify_mode, context.check_hostname) == (ssl.CERT_REQUIRED, True)
+        assert context.cert_store_stats()["x509_ca"] > 0
+    async with AsyncClient(url, "secret") as other:
+        context = other.http._transport._pool._ssl_context
+        assert (context.verify_mode, context.check_hostname) == (ssl.CERT_REQUIRED, True)
+        assert context.cert_store_stats()["x509_ca"] > 0
