@@ -14,7 +14,7 @@ from shared_apps import app_of_command
 from stores import ADMIN_TOKEN, new_database, opened
 
 from pdmuxd.controlplane.services.control_plane import ControlPlane
-from pdmuxd.daemon.cli import local_admin
+from pdmuxd.daemon.cli import admin_client, local_admin
 from pdmuxd.daemon.cli.main import main
 
 UNUSED_PORT = 1
@@ -75,9 +75,13 @@ def control_plane(pdmuxd: Pdmuxd) -> Iterator[ControlPlane]:
 
 
 @pytest.fixture
-def daemon(pdmuxd: Pdmuxd, control_plane: ControlPlane) -> Iterator[AdminDaemon]:
+def daemon(
+    pdmuxd: Pdmuxd, control_plane: ControlPlane, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[AdminDaemon]:
     """A daemon that the commands find."""
     (pdmuxd.state / "admin-token").write_text(ADMIN_TOKEN + "\n")
+    # Both are in this process; on a machine at work its answer may take seconds.
+    monkeypatch.setattr(admin_client, "TIMEOUT_S", 120.0)
     with admin_daemon(control_plane) as daemon:
         pdmuxd.port = daemon.port
         yield daemon
