@@ -19,7 +19,8 @@ from pdmuxd.controlplane.database.audit import log_entry
 from pdmuxd.controlplane.database.opening import open_database
 from pdmuxd.controlplane.events.buffer import EventBuffer
 from pdmuxd.controlplane.services.control_plane import ControlPlane
-from pdmuxd.daemon.builders import build
+from pdmuxd.daemon.building.node import build_node, engine_plan
+from pdmuxd.daemon.building.parts import build
 from pdmuxd.daemon.duties.kept_history import start_keeping_history
 from pdmuxd.daemon.duties.token_use import catch_up, load_use
 from pdmuxd.daemon.events import connect_service_manager, follow_directory
@@ -181,34 +182,42 @@ async def _start(
     hide_secret(admin_token)
 
     notifier = stack.enter_context(Notifier.from_environment(os.environ))
-    parts = build(loaded, engine, control_plane, admin_token=admin_token, reread=reread)
-    gateway, supervisor, listeners = parts.gateway, parts.supervisor, parts.listeners
-    if successor is None and not control_plane.store.is_shared:
-        catch_up(control_plane, parts.history.history.ledger)
-    load_use(parts.limiter, control_plane)
-    connect_service_manager(parts.bus, notifier.status)
-
-    # Its last write must come after the engine's end, when nothing is counted any more.
-    keeping = start_keeping_history(stack, parts.history)
+    node = build_node(settings, engine_plan(settings, engine), control_plane)
+    telemetry, supervisor = node.telemetry, node.supervisor
     predecessor = Predecessor(
         supervisor,
         descriptors={"data": data.fileno(), "admin": admin.fileno(), "lock": lock_fd},
         told_to_stop=requests.stop.set,
         on_given=notifier.main_process,
     )
-    parts.lifecycle.replace_by(predecessor.give_place)
+    parts = build(
+        loaded,
+        control_plane,
+        node,
+        admin_token=admin_token,
+        reread=reread,
+        give_place=predecessor.give_place,
+    )
+    gateway, listeners, lifecycle = parts.data.gateway, parts.data.listeners, parts.admin.lifecycle
+    if successor is None and not control_plane.store.is_shared:
+        catch_up(control_plane, node.history.history.ledger)
+    load_use(node.limiter, control_plane)
+    connect_service_manager(node.bus, notifier.status)
+
+    # Its last write must come after the engine's end, when nothing is counted any more.
+    keeping = start_keeping_history(stack, node.history)
 
     # After the last requests.
-    parts.tracing.close_with(stack)
+    parts.data.tracing.close_with(stack)
     stack.push_async_callback(gateway.close)
-    stack.push_async_callback(parts.actions.close)
-    stack.push_async_callback(parts.replays.close)
-    follow_directory(stack, control_plane, parts.bus)
+    stack.push_async_callback(parts.admin.actions.close)
+    stack.push_async_callback(parts.learning.replays.close)
+    follow_directory(stack, control_plane, node.bus)
     if successor is not None:
-        await _take_engine(supervisor, successor)
-    admin_server = await stack.enter_async_context(serving(parts.admin_app, admin, listeners.admin))
+        await _take_engine(supervisor, successor, gateway)
+    admin_server = await stack.enter_async_context(serving(parts.admin.app, admin, listeners.admin))
     # Before the server stops, which would wait for streams that never end by themselves.
-    stack.callback(parts.telemetry.events.close)
+    stack.callback(telemetry.events.close)
     data_server = await stack.enter_async_context(
         serving(with_cors(gateway, settings.data.cors_origins), data, listeners.data)
     )
@@ -220,16 +229,16 @@ async def _start(
     else:
         # systemd would otherwise stop a daemon whose engine takes minutes to load a model.
         notifier.extend_timeout(engine.start_timeout_s + _STOP_MARGIN_S)
-        await supervisor.start()
+        await supervisor.start(in_flight=gateway.in_flight)
     duties = await stack.enter_async_context(AsyncExitStack())
     in_background(duties, _feed_watchdog(notifier, supervisor), name="watchdog")
-    stack.push_async_callback(parts.keepers.fallback.close)
+    stack.push_async_callback(parts.learning.fallback.close)
     own = duties_of(parts, control_plane, settings)
     for duty in own:
         duty.start(duties if duty.is_alone else stack)
-    parts.lifecycle.duties = (*keeping, *own)
-    parts.garbage.hold()
-    stack.callback(parts.garbage.release)
+    lifecycle.duties = (*keeping, *own)
+    parts.data.garbage.hold()
+    stack.callback(parts.data.garbage.release)
     welcome = first.welcome(loaded, engine, data_url=url_of(data), admin_url=url_of(admin), api_key=api_key)
     return _Daemon(
         gateway=gateway,
@@ -239,15 +248,15 @@ async def _start(
         duties=duties,
         predecessor=predecessor,
         notifier=notifier,
-        lifecycle=parts.lifecycle,
-        events=parts.telemetry.events,
+        lifecycle=lifecycle,
+        events=telemetry.events,
         welcome=welcome,
     )
 
 
-async def _take_engine(supervisor: Supervisor, successor: Successor) -> None:
+async def _take_engine(supervisor: Supervisor, successor: Successor, gateway: Gateway) -> None:
     """Take the engine over from the daemon before; if that fails it goes on there. Raises: EngineError."""
-    await supervisor.start(await successor.take_engine())
+    await supervisor.start(await successor.take_engine(), in_flight=gateway.in_flight)
     await first_to_end(supervisor.wait_serving(), supervisor.ended())
     if supervisor.fatal is not None:
         raise EngineError(supervisor.fatal)

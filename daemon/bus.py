@@ -6,44 +6,15 @@ daemon's event loop), in the order in which they subscribed; they must neither b
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from pdmuxd.controlplane.node.engine_status import EngineState
 from pdmuxd.controlplane.services.directory import DirectorySnapshot
 from pdmuxd.controlplane.telemetry.directory_change import DirectoryChange
-from pdmuxd.daemon.supervisor.address import EngineAddress
-from pdmuxd.engine.link.messages import EngineSettings
+from pdmuxd.engine.link.messages import EngineSettings, Hello
 
 EventT = TypeVar("EventT")
-
-
-@dataclass(frozen=True, slots=True)
-class EngineServing:
-    """Requests may be sent to `address`, until the next change of the engine's state."""
-
-    address: EngineAddress
-
-
-@dataclass(frozen=True, slots=True)
-class EngineAccepting:
-    """New requests may be taken: a drain has ended, or an engine serves that is not held."""
-
-
-@dataclass(frozen=True, slots=True)
-class EngineUnresponsive:
-    """A serving engine has fallen silent, or is heard again."""
-
-    is_unresponsive: bool
-
-
-@dataclass(frozen=True, slots=True)
-class EngineStateChanged:
-    """The engine is now `starting`, `draining` or `down`."""
-
-    state: EngineState
-    reason: str | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,8 +29,29 @@ class DirectoryChanged:
     settings: EngineSettings | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class FallbackLearned:
+    """An engine's fused steps have `tokens_for` it while predictions prove wrong; None: its own."""
+
+    tokens_for: Callable[[Hello], int | None]
+
+
+@dataclass(frozen=True, slots=True)
+class TbtFloorsChanged:
+    """Steps are planned for no stricter TBT target than these, by tenant that is capped, in seconds."""
+
+    floors_s: Mapping[str, float]
+
+
+@dataclass(frozen=True, slots=True)
+class DeliveryChanged:
+    """Gaps between tokens are longer at clients than in the engine by `planned_s`, which steps leave."""
+
+    planned_s: float
+
+
 class EventBus:
-    """Besides the events above it carries the engine's messages, as they came over the link."""
+    """Besides the events above it carries the supervisor's, and the engine's messages as they came."""
 
     def __init__(self) -> None:
         self._handlers: dict[type, list[Callable[[Any], object]]] = {}

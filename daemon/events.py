@@ -9,24 +9,21 @@ from contextlib import AsyncExitStack
 
 import structlog
 
-from pdmuxd.controlplane.node.engine_status import EngineState
 from pdmuxd.controlplane.services.control_plane import ControlPlane
 from pdmuxd.controlplane.services.directory import DirectorySnapshot
 from pdmuxd.controlplane.telemetry.directory_change import DirectoryChange
 from pdmuxd.controlplane.telemetry.telemetry import Telemetry
-from pdmuxd.daemon.bus import (
-    DirectoryChanged,
-    EngineAccepting,
-    EngineServing,
-    EngineStateChanged,
-    EngineUnresponsive,
-    EventBus,
-)
+from pdmuxd.daemon.bus import DeliveryChanged, DirectoryChanged, EventBus, FallbackLearned, TbtFloorsChanged
 from pdmuxd.daemon.duties.refinement import Refinement
 from pdmuxd.daemon.gateway.app import Gateway
 from pdmuxd.daemon.metrics import Metrics
 from pdmuxd.daemon.process.background import in_background
-from pdmuxd.daemon.supervisor.address import EngineAddress
+from pdmuxd.daemon.supervisor.events import (
+    EngineAccepting,
+    EngineServing,
+    EngineStateChanged,
+    EngineUnresponsive,
+)
 from pdmuxd.daemon.supervisor.supervisor import Supervisor
 from pdmuxd.engine.core.errors import StoreError
 from pdmuxd.engine.link.measuring import Measured
@@ -37,48 +34,12 @@ from pdmuxd.engine.link.messages import (
     IterationRecord,
     RequestRecord,
     TenantQueues,
-    ToDaemon,
 )
 
 _REFRESH_PERIOD_S = 2.0
 """How often to look whether another process has changed the database."""
 
 log = structlog.get_logger("pdmuxd.daemon")
-
-
-class EngineEvents:
-    """The supervisor's listener: publishes what it is told."""
-
-    def __init__(self, bus: EventBus) -> None:
-        self._bus = bus
-
-    def on_serving(self, address: EngineAddress) -> None:
-        """Requests may be sent to `address`."""
-        log.info(
-            "engine serves",
-            address=address.base_url,
-            models=sorted(address.models),
-            partition_groups=address.partition_groups,
-        )
-        self._bus.publish(EngineServing(address))
-
-    def on_unresponsive(self, is_unresponsive: bool) -> None:
-        """A serving engine has fallen silent, or is heard again."""
-        self._bus.publish(EngineUnresponsive(is_unresponsive))
-
-    def on_accepting(self) -> None:
-        self._bus.publish(EngineAccepting())
-
-    def on_state(self, state: EngineState, reason: str | None) -> None:
-        """The engine is now `starting`, `draining` or `down`."""
-        self._bus.publish(EngineStateChanged(state, reason))
-
-    def on_request(self, record: RequestRecord) -> None:
-        self._bus.publish(record)
-
-    def on_message(self, message: ToDaemon) -> None:
-        """Telemetry, an acknowledgement, an introduction."""
-        self._bus.publish(message)
 
 
 def connect_gateway(bus: EventBus, gateway: Gateway) -> None:
@@ -129,11 +90,14 @@ def connect_refinement(bus: EventBus, refinement: Refinement) -> None:
 
 
 def connect_engine(bus: EventBus, supervisor: Supervisor) -> None:
-    """The engine gets the settings that follow from a changed directory."""
+    """The engine gets the settings that follow from a changed directory, and from what was measured."""
     bus.subscribe(
         DirectoryChanged,
         lambda event: supervisor.want(event.settings or event.snapshot.engine_settings("")),
     )
+    bus.subscribe(FallbackLearned, lambda event: supervisor.use_fallback(event.tokens_for))
+    bus.subscribe(TbtFloorsChanged, lambda event: supervisor.use_floors(event.floors_s))
+    bus.subscribe(DeliveryChanged, lambda event: supervisor.use_delivery(event.planned_s))
 
 
 def connect_service_manager(bus: EventBus, tell: Callable[[str], None]) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pdmuxd.controlplane.services.control_plane import ControlPlane
 from pdmuxd.controlplane.telemetry.turning import keep_turning
-from pdmuxd.daemon.builders import Parts
+from pdmuxd.daemon.building.parts import Parts
 from pdmuxd.daemon.duties import (
     delivery_check,
     kept_effects,
@@ -25,21 +25,21 @@ from pdmuxd.daemon.traffic import fallback, ring
 
 def duties(parts: Parts, control_plane: ControlPlane, settings: Settings) -> tuple[Duty, ...]:
     """Nothing of it runs yet. The history is kept from before, and to the end of the engine."""
-    telemetry, keepers = parts.telemetry, parts.keepers
+    node, data, learning, telemetry = parts.node, parts.data, parts.learning, parts.node.telemetry
     return (
         Duty(name="taking the telemetry's turns", work=lambda: keep_turning(telemetry), is_alone=True),
-        *refinement.duties(parts.refinement),
-        Duty(name="putting a shipped profile in force", work=parts.stand_in.wait, is_alone=True),
-        *last_used.duties(parts.uses),
-        *retention.duties(control_plane, settings.audit_retention_days, parts.health.clock),
-        *own_health.duties(parts.health),
-        *quarantine_record.duties(parts.held),
-        *ring.duties(parts.traffic),
-        *fallback.duties(keepers.fallback, is_wanted=settings.engine.learn_fallback),
-        *token_use.duties(parts.use),
-        *tbt_cap_check.duties(keepers.caps),
-        *kept_effects.duties(keepers.effects),
-        *kept_forecasts.duties(keepers.forecasts),
-        *delivery_check.duties(keepers.delivery),
-        *prefill_speed.duties(parts.first_tokens, telemetry, parts.predictors),
+        *refinement.duties(learning.refinement),
+        Duty(name="putting a shipped profile in force", work=learning.stand_in.wait, is_alone=True),
+        *last_used.duties(data.uses),
+        *retention.duties(control_plane, settings.audit_retention_days, node.health.clock),
+        *own_health.duties(node.health),
+        *quarantine_record.duties(node.held),
+        *ring.duties(node.traffic),
+        *fallback.duties(learning.fallback, is_wanted=settings.engine.learn_fallback),
+        *token_use.duties(node.use),
+        *tbt_cap_check.duties(learning.caps),
+        *kept_effects.duties(learning.effects),
+        *kept_forecasts.duties(learning.forecasts),
+        *delivery_check.duties(learning.delivery),
+        *prefill_speed.duties(data.first_tokens, telemetry, learning.predictors),
     )

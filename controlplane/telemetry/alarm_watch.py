@@ -16,12 +16,18 @@ from pdmuxd.controlplane.telemetry.waiting import OpenCounts
 
 
 class AlarmWatch:
-    """Asked in the event loop."""
+    """Asked in the event loop. `own` says what the daemon finds wrong with itself and its machine."""
 
-    def __init__(self, *, states: TenantStates, counters: EngineCounters, drift: DriftWatch) -> None:
+    def __init__(
+        self,
+        *,
+        states: TenantStates,
+        counters: EngineCounters,
+        drift: DriftWatch,
+        own: Callable[[], Iterable[Condition]],
+    ) -> None:
         self.alarms = Alarms()
-        self.own_conditions: Callable[[], Iterable[Condition]] = tuple
-        """What the daemon finds wrong with itself and its machine."""
+        self._own = own
         self.has_served = False
         """Whether an engine has served since the daemon started."""
         self._states = states
@@ -52,7 +58,7 @@ class AlarmWatch:
             self._states.burning(),
             conditions.late_conditions(waiting),
             conditions.dropped_conditions(grown),
-            self.own_conditions(),
+            self._own(),
             conditions.drift_conditions(self._drift.all(now_s), self._at_bound),
         )
         return self.alarms.update(found, now_s)

@@ -2,7 +2,7 @@
 
 What ended since a change is counted, whenever it began; after less than a minute nothing is compared, and
 after five the comparison is final. All of it is in memory, as the windows are; whoever keeps it over a
-restart is told by `on_changed`, and a restart ends a comparison as another change does.
+restart waits for `has_news`, and a restart ends a comparison as another change does.
 """
 
 from __future__ import annotations
@@ -106,8 +106,8 @@ class Effects:
         """When a replay is due."""
         self._unread: deque[Iterator[None]] = deque()
         """Of how tenants stood before each of the last changes, what was not read yet."""
-        self.on_changed: Callable[[], None] = lambda: None
-        """Called when a comparison begins or ends."""
+        self.has_news = asyncio.Event()
+        """Set when a comparison begins or ends; who waits for it clears it."""
 
     @property
     def is_measuring(self) -> bool:
@@ -153,7 +153,7 @@ class Effects:
                 yield
             if left != 0 and self._unread and self._unread[0] is before:
                 self._unread.popleft()
-                self.on_changed()
+                self.has_news.set()
 
     def interrupt(self) -> None:
         """Something happened that ends a comparison: another change, or an engine's start."""
@@ -215,7 +215,7 @@ class Effects:
         was_measuring, self._open = self.is_measuring, []
         self._sums, self._tallies = [0] * COLUMNS, {}
         if was_measuring:
-            self.on_changed()
+            self.has_news.set()
 
     def _so_far(self, *, is_over: bool) -> list[Effect]:
         if not self._open:

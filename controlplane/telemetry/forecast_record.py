@@ -6,6 +6,7 @@ The errors make the band of the next forecast. What is compared is what clients 
 
 from __future__ import annotations
 
+import asyncio
 import math
 from collections import deque
 from collections.abc import Callable, Mapping
@@ -55,7 +56,8 @@ class ForecastRecord:
     """Written in one thread at a time; `band` may be called in any."""
 
     def __init__(self) -> None:
-        self.on_changed: Callable[[], None] = lambda: None
+        self.has_news = asyncio.Event()
+        """Set when forecasts were compared with what came; who waits for it clears it."""
         self._open: deque[tuple[float, Shares]] = deque(maxlen=MOST_OPEN)
         self._checked: dict[str, deque[Checked]] = {"ttft": deque(maxlen=KEPT), "tbt": deque(maxlen=KEPT)}
 
@@ -78,7 +80,7 @@ class ForecastRecord:
                         self._checked[target].append(
                             Checked(at_s=at_s, tenant=tenant, target=target, predicted=share, measured=got)
                         )
-            self.on_changed()
+            self.has_news.set()
 
     def checked(self) -> list[Checked]:
         """All that are kept, the oldest first."""

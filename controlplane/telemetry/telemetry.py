@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, OrderedDict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from importlib.metadata import version as installed_version
 
 from pdmuxd.controlplane.events.buffer import EventBuffer
@@ -27,6 +27,7 @@ from pdmuxd.controlplane.node.engine_status import NO_ENGINE, EngineState, Engin
 from pdmuxd.controlplane.services.directory import DirectorySnapshot
 from pdmuxd.controlplane.telemetry import serializers
 from pdmuxd.controlplane.telemetry.alarm_watch import AlarmWatch
+from pdmuxd.controlplane.telemetry.alarms import Condition
 from pdmuxd.controlplane.telemetry.attainment import FIVE_MINUTES_S, HOUR_S, Attainment
 from pdmuxd.controlplane.telemetry.chronicle import Chronicle
 from pdmuxd.controlplane.telemetry.decisions import Decisions
@@ -92,6 +93,9 @@ class Telemetry:
 
     `clock` is Unix time in seconds and must not go back. `status`, `in_flight` (requests at the gateway,
     per tenant) are asked whenever they are to be told. `wall_clock` (`clock` unless given) dates the history.
+    `on_ended` is told of each request that ended in the engine, with its arrival and its prompt; `on_settled`
+    of each when both the engine and the gateway are done with it; `on_outcome` how a tenant's request ended.
+    `own_conditions` says each second what the daemon finds wrong with itself.
     """
 
     def __init__(
@@ -101,6 +105,10 @@ class Telemetry:
         status: Callable[[], EngineStatus] = lambda: NO_ENGINE,
         in_flight: Callable[[], Mapping[str, int]] = dict,
         wall_clock: Callable[[], float] | None = None,
+        on_ended: OnEnded = _untold,
+        on_settled: Callable[[JudgedRequest], None] = lambda _: None,
+        on_outcome: Callable[[str, Outcome], None] = lambda *_: None,
+        own_conditions: Callable[[], Iterable[Condition]] = tuple,
     ) -> None:
         self.clock = clock
         self.recorder = Recorder(wall_clock or clock)
@@ -118,15 +126,11 @@ class Telemetry:
         self._silences = Silences()
         self.requests = RequestHistory(self.decisions, silent_s=self._silences.seconds)
         self.recent = RecentLoad()
-        self.on_ended: OnEnded = _untold
-        """Told of each request that ended in the engine, with its arrival and its prompt."""
+        self._on_ended = on_ended
         self._prompts: OrderedDict[str, PromptNames] = OrderedDict()
         self.expected = ExpectedTokens()
         self.open = OpenRequests(self.expected)
-        self.on_settled: Callable[[JudgedRequest], None] = lambda _: None
-        """Told of each request when both the engine and the gateway are done with it."""
-        self.on_outcome: Callable[[str, Outcome], None] = lambda *_: None
-        """Told of each request's tenant and how it ended."""
+        self._on_settled, self._on_outcome = on_settled, on_outcome
         self._settling = Settling(self.open)
         self.partitions = PartitionUse()
         self.guard = GuardView()
@@ -140,7 +144,9 @@ class Telemetry:
         self.incidents = Incidents(in_flight=lambda: self.in_flight())
         self._incident_feed = IncidentFeed(self.incidents)
         self.states = TenantStates(self.tenants, self.incidents)
-        self.alarm_watch = AlarmWatch(states=self.states, counters=self.counters, drift=self.drift)
+        self.alarm_watch = AlarmWatch(
+            states=self.states, counters=self.counters, drift=self.drift, own=own_conditions
+        )
         self.alarms = self.alarm_watch.alarms
         self.frames = Frames(
             self.tenants, self.everyone, self.states, self.counters, self.decisions, lambda: self.in_flight()
@@ -180,7 +186,7 @@ class Telemetry:
         self.expected.on_record(record)
         lifecycle = self.requests.on_record(record, now_s)
         self.recent.on_request(record, arrived_s=lifecycle.arrived_s, now_s=now_s)
-        self.on_ended(record, lifecycle.arrived_s, self._prompts.pop(record.request_id, _NO_PROMPT), now_s)
+        self._on_ended(record, lifecycle.arrived_s, self._prompts.pop(record.request_id, _NO_PROMPT), now_s)
         for settled in self._settling.on_record(record):
             self._settle(settled, now_s)
 
@@ -499,7 +505,7 @@ class Telemetry:
     def _count_outcome(self, tenant: str, outcome: Outcome, now_s: float) -> None:
         """A request is over; called once of each."""
         self.everyone.on_outcome(outcome, now_s)
-        self.on_outcome(tenant, outcome)
+        self._on_outcome(tenant, outcome)
         if tenant in self.directory.tenants:
             self._tenant(tenant).on_outcome(outcome, now_s)
             self.states.touch(tenant)
@@ -518,7 +524,7 @@ class Telemetry:
             self.states.touch(tenant)
             self._chronicle.on_request(judged, lifecycle, now_s)
             self._incident_feed.on_settled(judged, lifecycle, now_s)
-        self.on_settled(judged)
+        self._on_settled(judged)
         if lifecycle is not None:
             self.publish("request", serializers.request(lifecycle))
 

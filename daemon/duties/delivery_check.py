@@ -8,6 +8,7 @@ import structlog
 
 from pdmuxd.controlplane.milliseconds import to_ms
 from pdmuxd.controlplane.telemetry.delivery import DeliveryLateness
+from pdmuxd.daemon.bus import DeliveryChanged
 from pdmuxd.daemon.process.duty import Duty
 
 PERIOD_S = 5.0
@@ -26,6 +27,7 @@ class DeliveryKeeper:
         lateness: DeliveryLateness,
         *,
         clock: Callable[[], float],
+        publish: Callable[[DeliveryChanged], None],
         is_paced: Callable[[], bool] = lambda: False,
     ) -> None:
         """While it `is_paced`, gaps are longer on purpose, and say nothing of how late delivery is."""
@@ -36,7 +38,7 @@ class DeliveryKeeper:
         """At the last look; None: too few tokens to tell."""
         self.planned_s: float | None = None
         """What engines are told; None: nothing was measured yet, and they have a figure of their own."""
-        self.on_changed: Callable[[], None] = lambda: None
+        self._publish = publish
 
     async def look(self) -> None:
         """Measure, and tell engines if it is another."""
@@ -54,7 +56,7 @@ class DeliveryKeeper:
             late_ms=round(to_ms(self.measured_s), 1),
             before_ms=None if before_s is None else round(to_ms(before_s), 1),
         )
-        self.on_changed()
+        self._publish(DeliveryChanged(self.planned_s))
 
 
 def duties(keeper: DeliveryKeeper) -> tuple[Duty, ...]:

@@ -33,8 +33,6 @@ class EffectsKeeper:
         effects.restore(kept.get(_NAME, []))
         self._written = effects.all()
         self._writing = threading.Lock()
-        self._wake = asyncio.Event()
-        effects.on_changed = self._wake.set
 
     async def write(self) -> None:
         """Write what is known, if it is not what was written last."""
@@ -53,10 +51,10 @@ class EffectsKeeper:
         while True:
             try:
                 async with asyncio.timeout(PERIOD_S if self._effects.is_measuring else None):
-                    await self._wake.wait()
+                    await self._effects.has_news.wait()
             except TimeoutError:
                 pass
-            self._wake.clear()
+            self._effects.has_news.clear()
             await self.write()
 
     def _store(self, known: list[Effect]) -> None:

@@ -38,8 +38,6 @@ class ForecastKeeper:
         self._predictors = predictors
         kept = read_state(path, dict[str, list[Checked]], log, "how far forecasts were off cannot be read")
         telemetry.forecasts.restore(kept.get(_NAME, []))
-        self._wake = asyncio.Event()
-        telemetry.forecasts.on_changed = self._wake.set
 
     async def forecast(self) -> None:
         """Forecast the next five minutes under the targets that hold."""
@@ -64,11 +62,11 @@ class ForecastKeeper:
         while True:
             try:
                 async with asyncio.timeout(HORIZON_S):
-                    await self._wake.wait()
+                    await self._telemetry.forecasts.has_news.wait()
             except TimeoutError:
                 await self.forecast()
                 continue
-            self._wake.clear()
+            self._telemetry.forecasts.has_news.clear()
             await self.write()
             await self.forecast()
 

@@ -27,6 +27,7 @@ from pdmuxd.controlplane.services.control_plane import ControlPlane
 from pdmuxd.controlplane.telemetry.attainment import DAY_S, HOUR_S, MONTH_S
 from pdmuxd.controlplane.telemetry.telemetry import Telemetry
 from pdmuxd.controlplane.tenants.records import TenantRecord
+from pdmuxd.daemon.duties.unsaved import Unsaved
 from pdmuxd.daemon.process.clock import ClockWatch
 from pdmuxd.daemon.process.duty import Duty
 from pdmuxd.daemon.settings.model import HistorySection
@@ -60,6 +61,7 @@ class HistoryKeeper:
         *,
         tenants: Callable[[], Mapping[str, TenantRecord]],
         clock: ClockWatch,
+        unsaved: Unsaved,
     ) -> None:
         self.history = history
         self._tenants = tenants
@@ -68,18 +70,12 @@ class HistoryKeeper:
         self._telemetry = telemetry
         self._clock = clock
         self._turns = count(1)
-        self._unsaved_since_s: float | None = None
-        """When the first attempt began that failed; monotonic."""
+        self._unsaved = unsaved
 
     @property
     def has_others(self) -> bool:
         """Whether other nodes may write to the same database."""
         return self.history.others is not None
-
-    def unsaved_s(self) -> float | None:
-        """Seconds for which counts could not be stored, an attempt that goes on included; None if they
-        were."""
-        return None if self._unsaved_since_s is None else time.monotonic() - self._unsaved_since_s
 
     async def turn(self) -> None:
         """Each second: store what was counted if requests ended, and every half minute whatever there is."""
@@ -89,8 +85,7 @@ class HistoryKeeper:
 
     async def flush(self, *, share_sm_time: bool = True) -> None:
         """Store what was counted; what cannot be stored is kept for the next time."""
-        if is_first := self._unsaved_since_s is None:
-            self._unsaved_since_s = time.monotonic()
+        is_first = self._unsaved.tried()
         try:
             await self.history.flush(share_sm_time=share_sm_time)
         except StoreError as error:
@@ -101,7 +96,7 @@ class HistoryKeeper:
             return
         if not is_first:
             log.info("the history is stored again", lost_rows=self.history.recorder.lost_rows)
-        self._unsaved_since_s = None
+        self._unsaved.stored()
 
     async def count_others(self) -> None:
         """Count in attainment what other nodes on the same database have judged."""
@@ -178,7 +173,11 @@ class HistoryKeeper:
 
 
 def history_keeper(
-    kept: HistorySection, telemetry: Telemetry, control_plane: ControlPlane, clock: ClockWatch
+    kept: HistorySection,
+    telemetry: Telemetry,
+    control_plane: ControlPlane,
+    clock: ClockWatch,
+    unsaved: Unsaved,
 ) -> HistoryKeeper:
     """The keeper of what `telemetry` counts; nothing is stored yet."""
     retention = Retention(
@@ -195,6 +194,7 @@ def history_keeper(
         telemetry,
         tenants=lambda: control_plane.directory.tenants,
         clock=clock,
+        unsaved=unsaved,
     )
 
 

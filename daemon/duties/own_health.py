@@ -13,10 +13,9 @@ from pdmuxd.controlplane.services.store import Store
 from pdmuxd.controlplane.telemetry.alarms import Alarms, Condition
 from pdmuxd.daemon.duties import host_load, loop_lag, store_watch
 from pdmuxd.daemon.duties.host_load import HostCollector, HostLoad
-from pdmuxd.daemon.duties.kept_history import HistoryKeeper
 from pdmuxd.daemon.duties.loop_lag import LATE_RATIO, LATE_S, WINDOW_S, LoopLag
 from pdmuxd.daemon.duties.store_watch import StoreWatch
-from pdmuxd.daemon.duties.token_use import UseKeeper
+from pdmuxd.daemon.duties.unsaved import Unsaved
 from pdmuxd.daemon.metrics import Metrics
 from pdmuxd.daemon.metrics.definitions import histogram
 from pdmuxd.daemon.process import clock
@@ -42,8 +41,8 @@ class OwnHealth:
     lag: LoopLag
     host: HostLoad
     clock: ClockWatch
-    use: UseKeeper
-    history: HistoryKeeper
+    use: Unsaved
+    history: Unsaved
     min_free_bytes: int
 
     def conditions(self) -> Iterator[Condition]:
@@ -76,9 +75,9 @@ class OwnHealth:
 
     def _unsaved(self) -> Iterator[Condition]:
         parts = []
-        if (since_s := self.use.unsaved_s()) is not None and since_s > UNSAVED_AFTER_S:
+        if (since_s := self.use.seconds()) is not None and since_s > UNSAVED_AFTER_S:
             parts.append(f"the use of tokens for {since_s:.0f} s")
-        if (since_s := self.history.unsaved_s()) is not None and since_s > UNSAVED_AFTER_S:
+        if (since_s := self.history.seconds()) is not None and since_s > UNSAVED_AFTER_S:
             parts.append(f"the history for {since_s:.0f} s")
         if parts:
             yield Condition(
@@ -93,8 +92,8 @@ def build_own_health(
     metrics: Metrics,
     *,
     clock: ClockWatch,
-    use: UseKeeper,
-    history: HistoryKeeper,
+    use: Unsaved,
+    history: Unsaved,
     pace: Pace,
     late_launches: Callable[[], int],
 ) -> OwnHealth:

@@ -16,7 +16,7 @@ from pdmuxd.controlplane.outlook.what_if import Predictors
 from pdmuxd.controlplane.services.control_plane import ControlPlane
 from pdmuxd.controlplane.telemetry.tbt_cap import TbtCap, TbtCaps
 from pdmuxd.controlplane.telemetry.telemetry import Telemetry
-from pdmuxd.daemon.bus import DirectoryChanged
+from pdmuxd.daemon.bus import DirectoryChanged, TbtFloorsChanged
 from pdmuxd.daemon.process.duty import Duty
 from pdmuxd.daemon.process.state_file import read_state, write_state
 from pdmuxd.engine.core.errors import EngineError, StoreError
@@ -41,6 +41,7 @@ class TbtCapKeeper:
         control_plane: ControlPlane,
         *,
         clock: Callable[[], float],
+        publish: Callable[[TbtFloorsChanged], None],
     ) -> None:
         self._path = path
         self._telemetry = telemetry
@@ -58,8 +59,7 @@ class TbtCapKeeper:
         """By tenant, what its target costs, or would cost if it is capped, at the last look."""
         self.cost_s: dict[str, float] = {}
         """Seconds of prefill that targets have cost since the start; nothing while a tenant is capped."""
-        self.on_changed: Callable[[], None] = lambda: None
-        """Called when an engine should plan for other targets."""
+        self._publish = publish
 
     def caps(self) -> TbtCaps:
         """The tenants that are capped: whose limit was removed is free at once."""
@@ -124,7 +124,7 @@ class TbtCapKeeper:
 
     def _put_in_force(self) -> None:
         self._telemetry.tbt_caps = self.caps()
-        self.on_changed()
+        self._publish(TbtFloorsChanged(self.floors_s()))
 
     def _count(self, costs: tuple[TbtCost, ...]) -> None:
         now_s, before_s = self._clock(), self._looked_s

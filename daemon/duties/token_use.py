@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections import defaultdict
 from contextlib import nullcontext
 from dataclasses import replace
@@ -18,6 +17,7 @@ from pdmuxd.controlplane.services.limit_service import USE_AT_ONCE
 from pdmuxd.controlplane.services.limit_shares import LimitShares
 from pdmuxd.controlplane.tenants.prices import PriceList
 from pdmuxd.controlplane.tenants.token_use import WHOLE_TENANT, Tokens, UseOf
+from pdmuxd.daemon.duties.unsaved import Unsaved
 from pdmuxd.daemon.gateway.limits.limiter import Limiter
 from pdmuxd.daemon.gateway.limits.shares import RENEW_S, Shares
 from pdmuxd.daemon.process.duty import Duty
@@ -94,12 +94,7 @@ class UseKeeper:
             limiter.shares = Shares(LimitShares(control_plane.store))
         self._control_plane = control_plane
         self._turns = count(1)
-        self._unsaved_since_s: float | None = None
-        """When the first attempt began that did not succeed; monotonic."""
-
-    def unsaved_s(self) -> float | None:
-        """Seconds for which use could not be stored, an attempt that goes on included; None if it was."""
-        return None if self._unsaved_since_s is None else time.monotonic() - self._unsaved_since_s
+        self.unsaved = Unsaved()
 
     async def store(self) -> None:
         """Write what was used since the last time; what cannot be written is tried again with the next."""
@@ -110,8 +105,8 @@ class UseKeeper:
     async def _store(self) -> None:
         unsaved = self._limiter.take_unsaved()
         spent = self._limiter.take_spent(unsaved)
-        if unsaved and self._unsaved_since_s is None:
-            self._unsaved_since_s = time.monotonic()
+        if unsaved:
+            self.unsaved.tried()
         try:
             await asyncio.to_thread(self._control_plane.limits.add_use, unsaved, spent)
         except StoreError as error:
@@ -120,7 +115,7 @@ class UseKeeper:
                 self._limiter.shares.unspend(spent)
             log.warning("the use of tokens is not stored", reason=str(error))
             return
-        self._unsaved_since_s = None
+        self.unsaved.stored()
 
     async def count_others(self) -> None:
         """Count today's use of other nodes against budgets; what is not known now will be later."""

@@ -94,6 +94,7 @@ class Gateway:
         first_tokens: FirstTokens | None = None,
         tracer: Tracer | None = None,
         trusted: TrustedPeers | None = None,
+        quarantine: Quarantine | None = None,
     ) -> None:
         self.admission = admission
         self._metrics = metrics
@@ -120,7 +121,7 @@ class Gateway:
         )
         self._turns = Turns(self._limiter, self._slot)
         self._one_by_one = OneByOne()
-        self.quarantine = Quarantine((times or EngineTimes()).quarantine_s)
+        self.quarantine = quarantine or Quarantine((times or EngineTimes()).quarantine_s)
         self._forwarder = Forwarder(
             self._slot,
             times or EngineTimes(),

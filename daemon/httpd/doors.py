@@ -27,25 +27,26 @@ class Shown(Enum):
 
 
 class Door:
-    """Guards one listener. `knows` says whether a key or token is good; the root sets it when it has one."""
+    """Guards one listener. `knows` says whether a key or token is good."""
 
     def __init__(
         self,
         failures: AuthFailures,
+        knows: Callable[[str], bool],
         *,
         open_paths: Set[bytes],
         is_trusted: Callable[[str], bool] = lambda _: False,
     ) -> None:
         """`open_paths` need no key. A trusted peer carries requests of others: it is never shut out."""
         self.failures = failures
-        self.knows: Callable[[str], bool] = lambda _: False
+        self._knows = knows
         self.is_trusted = is_trusted
         self._open_paths = open_paths
 
     def look(self, peer: str, path: bytes, headers: Headers) -> Shown:
         """Decide, and count a wrong key that is refused here."""
         secret = secret_in(headers)
-        if secret is not None and self.knows(secret):
+        if secret is not None and self._knows(secret):
             return Shown.GOOD_KEY
         if path in self._open_paths or not self.failures.is_throttled(peer) or self.is_trusted(peer):
             return Shown.NOTHING

@@ -26,7 +26,13 @@ MANY = 64
 """Connections in a second whose objects are looked through within garbage.LONG_S: 2,400 took 60 to 180 ms
 (two shared cores, 2026-11-25)."""
 
+Knows = Callable[[str], bool]
+
 log = structlog.get_logger("pdmuxd.http")
+
+
+def _nobody(_secret: str) -> bool:
+    return False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,8 +47,11 @@ class Listeners:
     """Connections when `many_came` was asked last."""
 
     @classmethod
-    def of(cls, settings: Settings) -> Listeners:
-        """Limits from the settings, and numbers of connections that the process can have open."""
+    def of(cls, settings: Settings, *, knows_key: Knows = _nobody, knows_token: Knows = _nobody) -> Listeners:
+        """Limits from the settings, and numbers of connections that the process can have open.
+
+        `knows_key` says whether what a client of the data plane sends is good, `knows_token` of the admin's.
+        """
         wanted, admin_wanted = settings.data.max_connections, settings.admin.max_connections
         descriptors = raise_descriptor_limit(data=wanted, admin=admin_wanted)
         budget = connection_budget(descriptors, data=wanted, admin=admin_wanted)
@@ -60,23 +69,17 @@ class Listeners:
             data=Connections(
                 "data",
                 _limits(settings, budget.data, settings.data.max_connections_per_peer),
-                door=Door(data_failures, open_paths=_DATA_OPEN, is_trusted=trusted.has),
+                door=Door(data_failures, knows_key, open_paths=_DATA_OPEN, is_trusted=trusted.has),
             ),
             admin=Connections(
                 "admin",
                 _limits(settings, budget.admin, budget.admin, budget.admin_waiting),
                 style="problem",
-                door=Door(admin_failures, open_paths=_ADMIN_OPEN),
+                door=Door(admin_failures, knows_token, open_paths=_ADMIN_OPEN),
             ),
             data_failures=data_failures,
             admin_failures=admin_failures,
         )
-
-    def recognize(self, *, data: Callable[[str], bool], admin: Callable[[str], bool]) -> None:
-        """Set who says from now on whether a key or token is good."""
-        for connections, knows in ((self.data, data), (self.admin, admin)):
-            if connections.door is not None:
-                connections.door.knows = knows
 
     def many_came(self) -> bool:
         """Whether more than `MANY` connections came since this was asked last."""

@@ -49,18 +49,20 @@ class Lifecycle:
     """Implements the control plane's DaemonActions. `settings` are those in force."""
 
     def __init__(
-        self, loaded: LoadedSettings, *, reread: Callable[[], LoadedSettings] | None, apply: Sequence[Apply]
+        self,
+        loaded: LoadedSettings,
+        *,
+        reread: Callable[[], LoadedSettings] | None,
+        apply: Sequence[Apply],
+        give_place: GivePlace | None = None,
     ) -> None:
+        """`give_place` starts another daemon, for `upgrade`."""
         self.settings = loaded.settings
         self._started = self._loaded = loaded
         self._reread = reread
         self._apply = apply
-        self._give_place: GivePlace | None = None
-        self.duties: tuple[Duty, ...] = ()
-
-    def replace_by(self, give_place: GivePlace) -> None:
-        """How `upgrade` starts another daemon."""
         self._give_place = give_place
+        self.duties: tuple[Duty, ...] = ()
 
     def reload(self) -> Reloaded:
         """Read the settings again. Raises: InvalidValueError, ConflictError; nothing has changed then."""

@@ -30,12 +30,13 @@ class LivePredictors:
         status: Callable[[], EngineStatus],
         wanted: Callable[[], EngineSettings],
         emulated: str,
+        delivery_s: Callable[[], float | None] = lambda: None,
     ) -> None:
+        """`delivery_s`: by how much gaps are longer at clients, as engines are told it."""
         self._status = status
         self._wanted = wanted
         self._profile_name = emulated
-        self.delivery_s: Callable[[], float | None] = lambda: None
-        """By how much gaps are longer at clients, as engines are told it."""
+        self._delivery_s = delivery_s
 
     def __call__(self) -> Predicting | None:
         """None until an engine has reported enough about itself."""
@@ -57,7 +58,7 @@ class LivePredictors:
         return Predicting(name=name, policy=policy, context=self._told(context, status, wanted))
 
     def _told(self, context: PolicyContext, status: EngineStatus, wanted: EngineSettings) -> PolicyContext:
-        return _among(context, status, wanted).delivering(self.delivery_s())
+        return _among(context, status, wanted).delivering(self._delivery_s())
 
     @cached_property
     def _emulated(self) -> Profile:

@@ -1,13 +1,11 @@
-"""Where a serving engine is found, and who wants to know."""
+"""Where a serving engine is found."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Protocol
 
-from pdmuxd.controlplane.node.engine_status import EngineState
 from pdmuxd.daemon.tokens.receiver import TokenReceiver
-from pdmuxd.engine.link.messages import Hello, RequestRecord, ToDaemon
+from pdmuxd.engine.link.messages import Hello
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,25 +43,3 @@ class EngineAddress:
     """What it counts in."""
     tokens: TokenReceiver | None = field(default=None, repr=False)
     """Where its scheduler's tokens come in; None: all answers go through its front end."""
-
-
-class EngineListener(Protocol):
-    """Is told what happens to the engine; called in the event loop, must neither block nor raise."""
-
-    def on_serving(self, address: EngineAddress) -> None:
-        """Requests may be sent to `address`, until the next call of `on_state`."""
-
-    def on_accepting(self) -> None:
-        """New requests may be taken: a drain has ended, or an engine serves that is not held."""
-
-    def on_unresponsive(self, is_unresponsive: bool) -> None:
-        """A serving engine has fallen silent, or is heard again."""
-
-    def on_state(self, state: EngineState, reason: str | None) -> None:
-        """The engine is now `starting`, `draining` or `down`."""
-
-    def on_request(self, record: RequestRecord) -> None:
-        """A request ended in the engine."""
-
-    def on_message(self, message: ToDaemon) -> None:
-        """The engine said something else; the supervisor has acted on it already."""

@@ -17,9 +17,10 @@ import structlog
 from pdmuxd.controlplane.node.scheduling import write_pairs
 from pdmuxd.daemon.process.background import first_to_end
 from pdmuxd.daemon.supervisor import child, orphan
-from pdmuxd.daemon.supervisor.address import EngineAddress, EngineListener, EngineRanges
+from pdmuxd.daemon.supervisor.address import EngineAddress, EngineRanges
 from pdmuxd.daemon.supervisor.diagnosis import diagnose, not_understood, parts_of_start, stage
 from pdmuxd.daemon.supervisor.enginelog import EngineLog
+from pdmuxd.daemon.supervisor.events import EngineServing, EngineUnresponsive, Publish
 from pdmuxd.daemon.supervisor.evidence import keep_evidence
 from pdmuxd.daemon.supervisor.handle import EngineHandle
 from pdmuxd.daemon.supervisor.plan import KEY_VARIABLE, Command, EnginePlan
@@ -62,7 +63,7 @@ class EngineRun:
         *,
         sync: SettingsSync,
         engine_log: EngineLog,
-        listener: EngineListener,
+        publish: Publish,
         on_serving: Callable[[], None],
         adopted: EngineHandle | None = None,
         process: child.EngineProcess | None = None,
@@ -83,7 +84,7 @@ class EngineRun:
         self._plan = plan
         self._sync = sync
         self._log = engine_log
-        self._listener = listener
+        self._publish = publish
         self._on_serving = on_serving
         self._greeted = asyncio.Event()
         self._silence = Silence(time.monotonic)
@@ -254,12 +255,12 @@ class EngineRun:
                     message = self.stats = self._numbered(message)
                     self._standstill.heard(message)
                 case RequestRecord():
-                    self._listener.on_request(message)
+                    self._publish(message)
                     # Those that ended with one step come together, and each costs half a millisecond: tokens
                     # are read between them.
                     await asyncio.sleep(0)
                     continue
-            self._listener.on_message(message)
+            self._publish(message)
 
     def _numbered(self, message: MessageT) -> MessageT:
         """Number the groups by the split that was really used."""
@@ -306,7 +307,13 @@ class EngineRun:
         self._serving = True
         self._is_kept = False
         self._on_serving()
-        self._listener.on_serving(address)
+        log.info(
+            "engine serves",
+            address=address.base_url,
+            models=sorted(address.models),
+            partition_groups=address.partition_groups,
+        )
+        self._publish(EngineServing(address))
         await self._keep_watch()
 
     async def _tell_progress(self) -> None:
@@ -351,7 +358,7 @@ class EngineRun:
                 log.warning("engine is silent and gets no new requests", silent_s=self._plan.unresponsive_s)
             else:
                 log.info("engine is heard again")
-            self._listener.on_unresponsive(is_unresponsive)
+            self._publish(EngineUnresponsive(is_unresponsive))
 
     async def _end_hanging(self, what: str) -> None:
         """End an engine that hangs: its heartbeats come from the loop that serves. Raises:

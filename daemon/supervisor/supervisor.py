@@ -13,9 +13,9 @@ import structlog
 
 from pdmuxd.controlplane.node.engine_status import EngineState, EngineStatus
 from pdmuxd.daemon.supervisor import child
-from pdmuxd.daemon.supervisor.address import EngineListener
 from pdmuxd.daemon.supervisor.backoff import Backoff
 from pdmuxd.daemon.supervisor.enginelog import EngineLog
+from pdmuxd.daemon.supervisor.events import EngineAccepting, EngineStateChanged, Publish
 from pdmuxd.daemon.supervisor.handle import EngineHandle
 from pdmuxd.daemon.supervisor.orphan import end_orphan
 from pdmuxd.daemon.supervisor.plan import EnginePlan
@@ -52,12 +52,12 @@ class Supervisor:
         plan: EnginePlan,
         *,
         settings: EngineSettings,
-        listener: EngineListener,
+        publish: Publish,
         policy: str | None = None,
     ) -> None:
         """`policy` is the plan's, for while `settings` name none."""
         self._plan = plan
-        self._listener = listener
+        self._publish = publish
         self._next_policy = self._plan_policy = policy or settings.policy
         self._set_policy: str | None = settings.policy or None if policy is not None else None
         """By an operator, while serving; None: the plan's."""
@@ -87,12 +87,16 @@ class Supervisor:
         self._in_flight: Callable[[], Iterable[str]] = tuple
         self._task: asyncio.Task[None] | None = None
 
-    async def start(self, adopted: EngineHandle | None = None) -> None:
+    async def start(
+        self, adopted: EngineHandle | None = None, *, in_flight: Callable[[], Iterable[str]] = tuple
+    ) -> None:
         """End what an earlier daemon left behind and start the first engine; does not wait until it serves.
 
+        `in_flight` is asked for the requests that an engine works on, when it is lost.
         Or take the engine `adopted` over from a daemon that gives it away; if that fails, nothing else is
         started and `fatal` says why. Raises: EngineError if the earlier engine does not go away.
         """
+        self._in_flight = in_flight
         if adopted is not None:
             self._is_held = adopted.is_held
             self._task = asyncio.create_task(self._keep_running(adopted), name="supervisor")
@@ -113,18 +117,14 @@ class Supervisor:
         at once."""
         self._sync.use_fallback(fallback)
 
-    def use_floors(self, floors_s: Callable[[], Mapping[str, float]]) -> None:
+    def use_floors(self, floors_s: Mapping[str, float]) -> None:
         """Tell engines the strictest TBT targets to plan for, by tenant that is capped, and the one that runs
         at once."""
         self._sync.use_floors(floors_s)
 
-    def use_delivery(self, delivery_s: Callable[[], float | None]) -> None:
+    def use_delivery(self, delivery_s: float) -> None:
         """Tell engines by how much gaps are longer at clients, and the one that runs at once."""
         self._sync.use_delivery(delivery_s)
-
-    def use_in_flight(self, in_flight: Callable[[], Iterable[str]]) -> None:
-        """Ask this for the requests that an engine works on, when it is lost."""
-        self._in_flight = in_flight
 
     def use_plan(self, plan: EnginePlan, *, policy: str) -> None:
         """Start the next engine by `plan`, with `policy` unless an operator has set one."""
@@ -352,7 +352,7 @@ class Supervisor:
             self._plan,
             sync=self._sync,
             engine_log=self._log,
-            listener=self._listener,
+            publish=self._publish,
             on_serving=self._on_serving,
             adopted=given.handle if isinstance(given, _Given) else given,
             process=given.process if isinstance(given, _Given) else None,
@@ -391,6 +391,6 @@ class Supervisor:
         self._changed.set()
         self._changed = asyncio.Event()
         if state == "serving":
-            self._listener.on_accepting()
+            self._publish(EngineAccepting())
         else:
-            self._listener.on_state(state, reason)
+            self._publish(EngineStateChanged(state, reason))

@@ -42,8 +42,8 @@ class SettingsSync:
     ) -> None:
         """`plan_policy`: what an engine is assumed to work by that was not started here."""
         self._fallback: Callable[[Hello], int | None] = lambda _: None
-        self._floors_s: Callable[[], Mapping[str, float]] = dict
-        self._delivery_s: Callable[[], float | None] = lambda: None
+        self._floors_s: Mapping[str, float] = {}
+        self._delivery_s: float | None = None
         self._wanted = wanted
         self._plan_policy = plan_policy or wanted.policy
         self._ack_timeout_s = ack_timeout_s
@@ -133,14 +133,14 @@ class SettingsSync:
         self._sends_again = True
         self._on_change()
 
-    def use_floors(self, floors_s: Callable[[], Mapping[str, float]]) -> None:
-        """The strictest TBT targets to plan for, by tenant that is capped, are told, or are others."""
+    def use_floors(self, floors_s: Mapping[str, float]) -> None:
+        """Tell the strictest TBT targets to plan for, by tenant that is capped."""
         self._floors_s = floors_s
         self._sends_again = True
         self._on_change()
 
-    def use_delivery(self, delivery_s: Callable[[], float | None]) -> None:
-        """Set what tells by how much gaps are longer at clients."""
+    def use_delivery(self, delivery_s: float) -> None:
+        """Tell by how much gaps are longer at clients."""
         self._delivery_s = delivery_s
         self._sends_again = True
         self._on_change()
@@ -202,12 +202,12 @@ class SettingsSync:
 
     def _fitting(self) -> EngineSettings:
         """What is wanted, without predictors of another engine, or a policy that it has refused."""
-        settings = msgspec.structs.replace(self._wanted, delivery_s=self._delivery_s())
+        settings = msgspec.structs.replace(self._wanted, delivery_s=self._delivery_s)
         if self._hello is not None:
             settings = msgspec.structs.replace(settings, fallback_tokens=self._fallback(self._hello))
-        if floors_s := self._floors_s():
+        if self._floors_s:
             tenants = (
-                msgspec.structs.replace(each, tbt_floor_s=floors_s.get(each.tenant))
+                msgspec.structs.replace(each, tbt_floor_s=self._floors_s.get(each.tenant))
                 for each in settings.tenants
             )
             settings = msgspec.structs.replace(settings, tenants=tuple(tenants))

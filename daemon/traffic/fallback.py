@@ -18,6 +18,7 @@ from pdmuxd.controlplane.node.engine_status import EngineStatus
 from pdmuxd.controlplane.node.learned_fallback import Fallback, FallbackCandidate, FallbackState
 from pdmuxd.controlplane.node.traffic_replays import Job, Outcome, WantedVariant
 from pdmuxd.controlplane.services.directory import DirectorySnapshot
+from pdmuxd.daemon.bus import FallbackLearned
 from pdmuxd.daemon.process.duty import Duty
 from pdmuxd.daemon.process.state_file import read_state, write_state
 from pdmuxd.daemon.traffic.jobs import TrafficReplays
@@ -54,6 +55,7 @@ class FallbackKeeper:
         status: Callable[[], EngineStatus],
         directory: Callable[[], DirectorySnapshot],
         clock: Callable[[], float],
+        publish: Callable[[FallbackLearned], None],
     ) -> None:
         self._path = path
         self._replays = replays
@@ -65,8 +67,7 @@ class FallbackKeeper:
         )
         self._looking: asyncio.Task[None] | None = None
         self._reason: str | None = None
-        self.on_learned: Callable[[], None] = lambda: None
-        """Called when an engine should have another."""
+        self._publish = publish
 
     def tokens_for(self, hello: Hello) -> int | None:
         """Tokens of a fused step; None: nothing was learned for such an engine."""
@@ -146,7 +147,7 @@ class FallbackKeeper:
             slower_regret_ratio=found.slower_regret_ratio,
         )
         if found.step_tokens != present:
-            self.on_learned()
+            self._publish(FallbackLearned(self.tokens_for))
 
 
 def judged(outcomes: tuple[Outcome, ...], *, present: int, learned_s: float, requests: int) -> Fallback:

@@ -1,6 +1,7 @@
 """The daemon's event bus."""
 
-from pdmuxd.daemon.bus import EngineAccepting, EngineStateChanged, EventBus
+from pdmuxd.daemon.bus import EventBus
+from pdmuxd.daemon.supervisor.events import EngineAccepting, EngineStateChanged
 
 
 def test_all_hear_an_event_in_the_order_of_their_subscriptions() -> None:

@@ -44,7 +44,7 @@ async def measure(node: FullNode, parts: list[str]) -> None:
 
 async def turns(node: FullNode) -> None:
     """Print what the telemetry's turns take, and hold at once, with a console that follows the events."""
-    telemetry, taken = node.parts.telemetry, []
+    telemetry, taken = node.parts.node.telemetry, []
     telemetry.events.clients = 1
     for _ in range(TURNS):
         begun = time.thread_time()

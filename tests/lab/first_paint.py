@@ -67,7 +67,7 @@ async def main(loads: int) -> None:
         place = Path(folder)
         async with (
             full_node(place) as node,
-            served(node.parts.admin_app) as url,
+            served(node.parts.admin.app) as url,
             chromium(place / "browser", size=(1280, 900)) as page,
         ):
             await page.open(f"{url}/ui")

@@ -33,8 +33,13 @@ class EmulatedNode:
         self._begun: dict[str, str] = {}
         self._engine = engine(observer=_Ends(self), step_records=True)
         self._hello = hello(self._engine, model="llama-8b", version="0.1.0")
+        self.metrics = Metrics()
         self.telemetry = Telemetry(
-            clock=lambda: START_S + self.now_s, status=self.status, in_flight=lambda: self.open
+            clock=lambda: START_S + self.now_s,
+            status=self.status,
+            in_flight=lambda: self.open,
+            on_settled=self.metrics.request_judged,
+            on_outcome=self.metrics.request_over,
         )
         known = directory(**tbt_s)
         self.telemetry.on_directory(known)
@@ -46,10 +51,7 @@ class EmulatedNode:
                 for name, tenant in known.tenants.items()
             },
         )
-        self.metrics = Metrics()
         self.metrics.use_tenants(known.tenants)
-        self.telemetry.on_settled = self.metrics.request_judged
-        self.telemetry.on_outcome = self.metrics.request_over
         for collector in collectors(self.telemetry, self.metrics.tenants, node_limit=1024):
             self.metrics.registry.register(collector)
         self._reporter = Reporter(self._engine, self, lambda: None)  # type: ignore[arg-type]

@@ -34,7 +34,8 @@ from pdmuxd.controlplane.tenants.api_keys import ApiKeyRow
 from pdmuxd.controlplane.tenants.credentials import digest
 from pdmuxd.controlplane.tenants.slo_revisions import SloRevisionRow
 from pdmuxd.controlplane.tenants.tenants import TenantRow
-from pdmuxd.daemon.builders import Parts, build
+from pdmuxd.daemon.building.node import build_node, engine_plan
+from pdmuxd.daemon.building.parts import Parts, build
 from pdmuxd.daemon.bus import DirectoryChanged
 from pdmuxd.daemon.events import follow_directory
 from pdmuxd.daemon.process.giving_way import giving_way
@@ -113,8 +114,8 @@ class FullNode:
 
     def load(self, *, tenants: int, streams: int) -> None:
         """Every tenant had traffic this month, `streams` of them have a request under way."""
-        telemetry, directory = self.parts.telemetry, self.control_plane.directory
-        self.parts.bus.publish(DirectoryChanged(directory))
+        telemetry, directory = self.parts.node.telemetry, self.control_plane.directory
+        self.parts.node.bus.publish(DirectoryChanged(directory))
         telemetry.on_message(HELLO)
         telemetry.on_message(heartbeat(policy="auto"))
         now_s = telemetry.clock()
@@ -135,11 +136,11 @@ class FullNode:
             self.finish(name_of(number), f"ended-{number}")
             self.begin(name_of(number), f"open-{number}")
         for number in range(1, 50):
-            self.parts.bus.publish(step(step=number))
+            self.parts.node.bus.publish(step(step=number))
 
     def suffer(self, *, tenants: int) -> None:
         """As many incidents as are named are open, and as many over as are kept; of the last tenants."""
-        telemetry, last = self.parts.telemetry, tenants
+        telemetry, last = self.parts.node.telemetry, tenants
         incidents = telemetry.incidents
         while len(incidents.over()) < MOST_OVER or len(incidents.causes()) < MOST_OPEN:
             numbers = range(last - MOST_OPEN + 1, last + 1)
@@ -156,8 +157,8 @@ class FullNode:
 
     def begin(self, tenant: str, request_id: str) -> None:
         """A request comes and streams."""
-        telemetry = self.parts.telemetry
-        self.parts.gateway.admission.enter(tenant, 64)
+        telemetry = self.parts.node.telemetry
+        self.parts.data.gateway.admission.enter(tenant, 64)
         telemetry.on_begin(request_id, tenant=tenant, path="/v1/completions")
         telemetry.on_read(request_id, is_streamed=True, body_bytes=400, read_s=0.0)
         telemetry.on_sent(request_id)
@@ -165,10 +166,10 @@ class FullNode:
 
     def finish(self, tenant: str, request_id: str, **fields: float) -> None:
         """A request has come and gone, and met its targets unless `fields` of its record say else."""
-        telemetry = self.parts.telemetry
+        telemetry = self.parts.node.telemetry
         telemetry.on_begin(request_id, tenant=tenant, path="/v1/completions")
         telemetry.on_read(request_id, is_streamed=True, body_bytes=400, read_s=0.0)
-        self.parts.bus.publish(request_record(request_id=request_id, tenant=tenant, **fields))
+        self.parts.node.bus.publish(request_record(request_id=request_id, tenant=tenant, **fields))
         telemetry.on_answered(request_id, status=200)
 
     async def call(
@@ -204,7 +205,7 @@ class FullNode:
             else:
                 chunks.append(message.get("body", b""))
 
-        await self.parts.admin_app(scope, receive, send)
+        await self.parts.admin.app(scope, receive, send)
         body = b"".join(chunks[:1])
         return Answer(status=statuses[0], body_bytes=sum(map(len, chunks)), body=body)
 
@@ -223,9 +224,9 @@ class FullNode:
 
     async def turns_hold(self, turns: int) -> float:
         """How long the telemetry's turns hold the loop at most, in seconds of its thread."""
-        self.parts.telemetry.events.clients = 1
+        self.parts.node.telemetry.events.clients = 1
         with _longest_callback() as longest:
-            turning = asyncio.create_task(keep_turning(self.parts.telemetry))
+            turning = asyncio.create_task(keep_turning(self.parts.node.telemetry))
             await asyncio.sleep(turns * TURN_S)
             turning.cancel()
             with contextlib.suppress(asyncio.CancelledError):
@@ -291,8 +292,9 @@ async def full_node(
     try:
         control_plane = ControlPlane(engine)
         choice = choose_engine(loaded.settings.engine, loaded.settings.resolved_state_dir)
-        parts = build(loaded, choice, control_plane, admin_token=ADMIN_TOKEN)
-        supervisor: Any = parts.supervisor
+        built = build_node(loaded.settings, engine_plan(loaded.settings, choice), control_plane)
+        parts = build(loaded, control_plane, built, admin_token=ADMIN_TOKEN)
+        supervisor: Any = parts.node.supervisor
         supervisor._state = "serving"
         supervisor._run = SimpleNamespace(
             pid=1, hello=HELLO, stats=heartbeat(), silent_s=None, handle=None, stage=None
@@ -302,7 +304,7 @@ async def full_node(
         node.suffer(tenants=tenants)
         async with contextlib.AsyncExitStack() as stack:
             stack.enter_context(giving_way())
-            follow_directory(stack, control_plane, parts.bus)
+            follow_directory(stack, control_plane, parts.node.bus)
             yield node
     finally:
         engine.dispose()

@@ -154,7 +154,7 @@ def whole(known, clock):
     known.status = lambda: replace(NO_ENGINE, state="serving", hello=HELLO, stats=beat)
     known.in_flight = lambda: {"chat": STARVING, "batch": 2}
     metrics = metrics_of(known)
-    known.on_outcome = metrics.request_over
+    known._on_outcome = metrics.request_over
     known.on_message(HELLO)
     for number in range(40):
         record = step(step=number, now_s=clock() - START_S + number / 100, **GUARDED)
@@ -284,8 +284,8 @@ async def test_no_screen_contradicts_metrics_or_rest(console, whole, clock, tmp_
 async def test_what_an_edit_did_is_what_metrics_counted_since(console, clock, tmp_path):
     fed = telemetry(clock, chat=0.04, batch=0.2)
     metrics = metrics_of(fed)
-    fed.on_settled = metrics.request_judged
-    fed.on_outcome = metrics.request_over
+    fed._on_settled = metrics.request_judged
+    fed._on_outcome = metrics.request_over
     fed.on_message(HELLO)
 
     def serve(prefix, count, late):

@@ -60,7 +60,8 @@ class Limiter:
     """Lives in the event loop; `of_tenant` and `of_key` may be asked in any thread.
 
     Each `enter` that returns is matched by one `leave`. `clock` does not go back; `wall` is the time of day,
-    by which budgets begin and end.
+    by which budgets begin and end. `on_cost` is told what a tenant's answer has cost, in billionths of the
+    currency.
     """
 
     def __init__(
@@ -68,6 +69,7 @@ class Limiter:
         *,
         clock: Callable[[], float] = time.monotonic,
         wall: Callable[[], datetime] = lambda: datetime.now(UTC),
+        on_cost: Callable[[str, int], None] = lambda _tenant, _nanos: None,
     ) -> None:
         self._clock = clock
         self._wall = wall
@@ -79,8 +81,7 @@ class Limiter:
         self._prices = NO_PRICES
         self.model = ""
         """What is served, by whose prices tokens cost."""
-        self.on_cost: Callable[[str, int], None] = lambda _tenant, _nanos: None
-        """Told what a tenant's answer has cost, in billionths of the currency."""
+        self._on_cost = on_cost
         self.shares: Shares | None = None
         """Where other nodes may share the limits."""
 
@@ -196,7 +197,7 @@ class Limiter:
         cost_nanos = self._prices.nanos(record.tenant, self.model, **kinds) or 0
         tokens = Tokens(**kinds, cost_nanos=cost_nanos)
         if cost_nanos and record.tenant in self._records:
-            self.on_cost(record.tenant, cost_nanos)
+            self._on_cost(record.tenant, cost_nanos)
         rid = record.request_id
         # A request of several prompts is several requests in the engine, numbered behind its id.
         rid = rid if rid in self._open else rid.rpartition("_")[0]

@@ -62,8 +62,7 @@ async def test_engines_are_told_of_a_delivery_that_changed_and_not_of_noise():
         def late_s(self, now_s):
             return next(looks)
 
-    keeper = DeliveryKeeper(Lateness(), clock=lambda: 0.0)
-    keeper.on_changed = lambda: told.append(keeper.planned_s)
+    keeper = DeliveryKeeper(Lateness(), clock=lambda: 0.0, publish=lambda event: told.append(event.planned_s))
     for _ in late_s:
         await keeper.look()
     assert told == [0.005, 0.009, 0.002]

@@ -131,7 +131,7 @@ def test_a_batch_of_prompts_counts_as_one_request(
     known: Telemetry, clock: HandClock, *, is_answered_first: bool
 ) -> None:
     settled = []
-    known.on_settled = settled.append
+    known._on_settled = settled.append
     known.on_begin("r1", tenant="chat", path="/v1/completions")
     known.on_read("r1", is_streamed=False, body_bytes=4000, read_s=0.0, answers=3)
     if is_answered_first:
@@ -151,7 +151,7 @@ def test_a_batch_of_prompts_counts_as_one_request(
 
 def test_what_is_known_of_a_batch_counts_when_a_record_is_lost(known: Telemetry, clock: HandClock) -> None:
     settled = []
-    known.on_settled = settled.append
+    known._on_settled = settled.append
     known.on_begin("r1", tenant="chat", path="/v1/completions")
     known.on_read("r1", is_streamed=False, body_bytes=4000, read_s=0.0, answers=2)
     known.on_request(request_record(request_id="r1_0"))
@@ -166,7 +166,7 @@ def test_choices_with_ids_of_their_own_are_not_followed_by_one_that_failed(
     known: Telemetry, clock: HandClock
 ) -> None:
     settled = []
-    known.on_settled = settled.append
+    known._on_settled = settled.append
     known.on_begin("r1", tenant="chat", path="/v1/completions")
     known.on_read("r1", is_streamed=False, body_bytes=4000, read_s=0.0, answers=2)
     for name in ("x", "y"):

@@ -9,7 +9,6 @@ from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
 
 import pytest
 from prometheus_client import CollectorRegistry
@@ -24,6 +23,7 @@ from pdmuxd.daemon.duties.loop_lag import LATE_S, WINDOW_S, LoopLag
 from pdmuxd.daemon.duties.own_health import DEGRADED, UNSAVED_AFTER_S, OwnHealth
 from pdmuxd.daemon.duties.store_watch import SILENT_AFTER_S, StoreWatch
 from pdmuxd.daemon.duties.token_use import UseKeeper
+from pdmuxd.daemon.duties.unsaved import Unsaved
 from pdmuxd.daemon.gateway.limits.limiter import Limiter
 from pdmuxd.daemon.metrics.definitions import histogram
 from pdmuxd.daemon.process.clock import JUMP_TOLD_S, TRUSTED_WITHIN_S, ClockWatch
@@ -46,15 +46,14 @@ class Rig:
         self.store = StoreWatch(control_plane.store.beat, state_dir, self.clock)
         self.use = UseKeeper(self.limiter, control_plane)
         self.jumps = ClockWatch(wall=lambda: self.wall_s, monotonic=self.clock)
-        history: Any = SimpleNamespace(unsaved_s=lambda: None)
         self.health = OwnHealth(
             lost_because=lambda: self.lost,
             store=self.store,
             lag=self.lag,
             host=self.host,
             clock=self.jumps,
-            use=self.use,
-            history=history,
+            use=self.use.unsaved,
+            history=Unsaved(),
             min_free_bytes=1000,
         )
 

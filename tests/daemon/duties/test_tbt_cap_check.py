@@ -41,9 +41,13 @@ class Looks:
         self.now_s = 0.0
         self.changes: list[dict[str, float]] = []
         self.keeper = TbtCapKeeper(
-            folder / "caps.json", known, predicting, control_plane, clock=lambda: self.now_s
+            folder / "caps.json",
+            known,
+            predicting,
+            control_plane,
+            clock=lambda: self.now_s,
+            publish=lambda event: self.changes.append(dict(event.floors_s)),
         )
-        self.keeper.on_changed = lambda: self.changes.append(dict(self.keeper.floors_s()))
 
     async def look(self, times: int = 1) -> None:
         for _ in range(times):

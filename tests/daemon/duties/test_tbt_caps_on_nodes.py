@@ -32,7 +32,12 @@ class Node:
         self.control_plane = control_plane
         self.known = loaded_telemetry(control_plane.directory, seconds=seconds)
         self.keeper = TbtCapKeeper(
-            folder / "caps.json", self.known, predicting, control_plane, clock=lambda: START_S
+            folder / "caps.json",
+            self.known,
+            predicting,
+            control_plane,
+            clock=lambda: START_S,
+            publish=lambda _: None,
         )
         self.call = AdminCalls(
             control_plane, telemetry=self.known, predictors=predicting, known_costs=self.keeper.costs

@@ -24,13 +24,12 @@ def get(key=None, path="/"):
 
 def door(*, most=0, trusted=""):
     """`most` wrong keys of an address are let through to the application, which counts them."""
-    made = Door(
+    return Door(
         AuthFailures(most, lambda: 0.0),
+        lambda secret: secret == GOOD,
         open_paths=frozenset({OPEN.encode()}),
         is_trusted=TrustedPeers(trusted).has,
     )
-    made.knows = lambda secret: secret == GOOD
-    return made
 
 
 @pytest.mark.parametrize(
@@ -53,8 +52,7 @@ def test_a_key_is_found_in_every_form_that_the_planes_take(headers, secret):
 
 def test_only_an_address_that_sent_too_many_wrong_keys_is_refused():
     failures = AuthFailures(2, lambda: 0.0)
-    at = Door(failures, open_paths=frozenset({b"/healthz"}))
-    at.knows = lambda secret: secret == GOOD
+    at = Door(failures, lambda secret: secret == GOOD, open_paths=frozenset({b"/healthz"}))
     wrong, good = [(b"x-api-key", b"wrong")], [(b"x-api-key", b"good")]
     assert at.look("a", b"/", wrong) is Shown.NOTHING
     for _ in range(2):

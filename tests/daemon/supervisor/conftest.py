@@ -11,9 +11,15 @@ from pathlib import Path
 
 import pytest
 
+from pdmuxd.daemon.supervisor.events import (
+    EngineAccepting,
+    EngineServing,
+    EngineStateChanged,
+    EngineUnresponsive,
+)
 from pdmuxd.daemon.supervisor.plan import HOST, EnginePlan
 from pdmuxd.daemon.supervisor.supervisor import Supervisor
-from pdmuxd.engine.link.messages import EngineSettings
+from pdmuxd.engine.link.messages import EngineSettings, RequestRecord
 
 FAKE = Path(__file__).with_name("fake_engine.py")
 
@@ -27,25 +33,22 @@ class Listener:
     events: asyncio.Queue = field(default_factory=asyncio.Queue)
     states: list = field(default_factory=list)
 
-    def on_serving(self, address):
-        self.states.append("serving")
-        self.events.put_nowait(("serving", address))
-
-    def on_unresponsive(self, is_unresponsive):
-        self.events.put_nowait(("unresponsive", is_unresponsive))
-
-    def on_accepting(self):
-        self.events.put_nowait(("accepting", None))
-
-    def on_state(self, state, reason):
-        self.states.append(state)
-        self.events.put_nowait((state, reason))
-
-    def on_request(self, record):
-        self.events.put_nowait(("request", record))
-
-    def on_message(self, message):
-        self.events.put_nowait(("message", message))
+    def publish(self, event):
+        match event:
+            case EngineServing(address):
+                self.states.append("serving")
+                self.events.put_nowait(("serving", address))
+            case EngineUnresponsive(is_unresponsive):
+                self.events.put_nowait(("unresponsive", is_unresponsive))
+            case EngineAccepting():
+                self.events.put_nowait(("accepting", None))
+            case EngineStateChanged(state, reason):
+                self.states.append(state)
+                self.events.put_nowait((state, reason))
+            case RequestRecord():
+                self.events.put_nowait(("request", event))
+            case _:
+                self.events.put_nowait(("message", event))
 
     async def next(self, wanted):
         """The value of the next event called `wanted`; others are passed over."""
@@ -94,7 +97,7 @@ async def make_world(tmp_path, runtime_dir):
                 **{"start_timeout_s": 60.0, "backoff_initial_s": 0.01, "backoff_max_s": 0.05} | changes,
             )
             listener = Listener()
-            supervisor = Supervisor(plan, settings=settings(version), listener=listener)
+            supervisor = Supervisor(plan, settings=settings(version), publish=listener.publish)
             stack.push_async_callback(supervisor.stop, at_once=True)
             if start:
                 await supervisor.start()

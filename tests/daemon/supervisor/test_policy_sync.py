@@ -98,13 +98,12 @@ async def test_steps_are_planned_for_a_floor_when_a_tenant_is_capped_and_no_long
         await Link.send(link, msg)
 
     link.send = send
-    sync.use_floors(lambda: floors_s)
+    sync.use_floors(floors_s)
     sync.meet(greeting_of())
     await settle(sync, link)
     await settle(sync, link)
     assert sent == [{"chat": 0.06, "search": None}], "nothing is said twice"
-    floors_s.clear()
-    sync.use_floors(lambda: floors_s)
+    sync.use_floors({})
     await settle(sync, link)
     assert sent[1:] == [{"chat": None, "search": None}]
     assert sync.in_force
@@ -148,7 +147,7 @@ async def test_a_delivery_that_was_measured_is_told_at_once():
     link.send = send
     sync.meet(greeting_of())
     await settle(sync, link)
-    sync.use_delivery(lambda: 0.006)
+    sync.use_delivery(0.006)
     await settle(sync, link)
     assert sent == [None, 0.006]
     assert sync.in_force

@@ -92,15 +92,14 @@ class World:
         self.keeper = self.started()
 
     def started(self) -> FallbackKeeper:
-        keeper = FallbackKeeper(
+        return FallbackKeeper(
             self.path,
             self.replays,  # type: ignore[arg-type]
             status=lambda: self.status,
             directory=lambda: directory(chat=0.034, search=0.06),
             clock=lambda: 1000.0,
+            publish=lambda event: self.told.append(event.tokens_for(HELLO)),
         )
-        keeper.on_learned = lambda: self.told.append(keeper.tokens_for(HELLO))
-        return keeper
 
     async def learn(self, **good: tuple[float, float]) -> None:
         self.replays.job = replace(self.replays.job, outcomes=outcomes(**good))
