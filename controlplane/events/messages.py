@@ -283,6 +283,13 @@ class DecisionEvent(EventMessage):
     predicted_ms: float | None
     measured_ms: float
     measured_max_ms: float
+    stall_cause: str | None = Field(
+        None,
+        examples=["launch"],
+        description="What the step is charged to if it took far longer than expected: what the host did "
+        "while the device waited (input, results, decision, launch, collection), prefill_begins, switch, or "
+        "device.",
+    )
     guard_ratio: float | None
     slack_ms: float | None
     slack_min_ms: float | None

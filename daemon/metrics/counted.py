@@ -26,14 +26,14 @@ from pdmuxd.daemon.metrics.definitions import ABORT_CAUSES, counter, histogram
 from pdmuxd.daemon.metrics.gaps import GapHistograms
 from pdmuxd.daemon.metrics.tenants import TenantLabels
 from pdmuxd.engine.core.types import Mode, Reason
-from pdmuxd.engine.link.messages import EngineStats, Hello, IterationRecord, RequestRecord
+from pdmuxd.engine.link.messages import EngineStats, Hello, IterationRecord, RequestRecord, StallCause
 
 OTHER_PATH = "other"
 CONTENT_TYPE = CONTENT_TYPE_LATEST
 MAX_TENANTS = 100
 
 _MET_TOLERANCE_S = 1e-9
-_REASONS = frozenset(Reason)
+_REASONS, _STALL_CAUSES = frozenset(Reason), frozenset(StallCause)
 _MODES = frozenset(Mode)
 
 
@@ -103,6 +103,9 @@ class Metrics:
 
         self._trace_spans = counter("pdmuxd_trace_spans_total", registry)
         self._decisions = counter("pdmuxd_decisions_total", registry)
+        self._stalls = counter("pdmuxd_engine_stalls_by_cause_total", registry)
+        for cause in StallCause:
+            self._stalls.labels(cause.value)
         self._sm_seconds = counter("pdmuxd_engine_sm_seconds_total", registry)
         self._sms = 0
         self._uptime_s = 0.0
@@ -170,6 +173,8 @@ class Metrics:
     def decision(self, record: IterationRecord) -> None:
         mode = record.mode if record.mode in _MODES else "other"
         self._decisions.labels(mode, record.reason if record.reason in _REASONS else "other").inc()
+        if record.stall_cause in _STALL_CAUSES:
+            self._stalls.labels(record.stall_cause).inc()
 
     def request_record(self, record: RequestRecord) -> None:
         """The engine reported the life of a request."""

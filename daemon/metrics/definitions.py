@@ -269,6 +269,14 @@ GROUPS: dict[str, tuple[Definition, ...]] = {
         _counter(
             "engine_host_delays", "Steps for which the GPU waited for the host for more than a millisecond."
         ),
+        _counter(
+            "engine_stalls_by_cause",
+            "Steps that took far longer, from the records that came, by what they are charged to: what the "
+            "host did while the GPU waited for it (`input`, `results`, `decision`, `launch`, `collection`), "
+            "a prefill that began beside the step, a change of the partition, or the device. Goes on over "
+            "restarts of the engine.",
+            "cause",
+        ),
     ),
     "Of decisions and predictions": (
         _counter("decisions", "Steps that the policy decided, with why.", *("mode", "reason")),

@@ -222,11 +222,14 @@ class EmulatedDecodeStream:
             solo_s, sms, cost.hbm_bytes, decodes=decode.bs > 0, chunks=chunks, sitting_out=sitting_out
         )
 
+    def wait(self, launched: EmulatedStep) -> None:
+        """Let time pass until the oldest step in flight is done."""
+        self._port.device.run_until(launched.end)
+
     def read(self, launched: EmulatedStep) -> None:
-        """Let time pass until the oldest step in flight is done; what it completed can be shared."""
+        """What the oldest step in flight completed can be shared."""
         if self._book.unread.popleft() is not launched:
             raise EngineInvariantError("results were read out of order")
-        self._port.device.run_until(launched.end)
         for member in launched.completed:
             if self._book.holds(member):
                 self._book.publish(member)

@@ -8,6 +8,8 @@ socket is full; the engine counts what it drops and says so in `EngineStats.drop
 
 from __future__ import annotations
 
+from enum import StrEnum
+
 import msgspec
 
 from pdmuxd.engine.core.observing import NOTHING_HIDDEN, Hidden
@@ -31,6 +33,27 @@ HOST_DELAY_S = 0.001
 """A step has been delayed by the host if the device waited for it for longer than this: a twentieth of the
 strictest TBT target that is measured (20 ms), and half of what policies keep for a token's way to its client
 (decision 0008)."""
+
+
+class StallCause(StrEnum):
+    """What a step that stalled is charged to: a part of the host's turn if the device waited for it, else
+    what was new in the step."""
+
+    INPUT = "input"
+    """Requests were taken in, settings too, and room was made for long prompts."""
+    RESULTS = "results"
+    """Tokens were read and passed on, requests ended."""
+    DECISION = "decision"
+    LAUNCH = "launch"
+    """Batches were formed and launched, prefills too."""
+    COLLECTION = "collection"
+    """Garbage was collected."""
+    PREFILL_BEGINS = "prefill_begins"
+    """The host was in time, and a prefill began beside the step."""
+    SWITCH = "switch"
+    """The same, and the step is the first one on its partition."""
+    DEVICE = "device"
+    """Nothing of these: the device took so long."""
 
 
 class TenantSlo(msgspec.Struct, frozen=True, kw_only=True):
@@ -245,6 +268,8 @@ class IterationRecord(msgspec.Struct, frozen=True, kw_only=True, tag="iteration"
     before was not in flight."""
     stall_s: float = 0.0
     """What the step took beyond what was expected of it, if it stalled; else 0."""
+    stall_cause: str | None = None
+    """What that is charged to, a `StallCause`."""
     tbt_target_s: float | None = None
     """That the step was planned for; None if the policy did not say."""
 

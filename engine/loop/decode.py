@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Collection
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 from pdmuxd.engine.core.policies.base import AnyPolicy
 from pdmuxd.engine.core.types import NO_DECODE, Decision, DecodeShape, Mode, PrefillShape
+from pdmuxd.engine.link.messages import StallCause
 from pdmuxd.engine.loop.port import EnginePort, LaunchedStep
 from pdmuxd.engine.loop.streams import DeviceStreams
 
@@ -30,6 +31,8 @@ class Step:
     """Layers launched beside it."""
     was_awaited: bool = False
     """Whether the device was done with the step before it when this one had been launched."""
+    host_s: Mapping[StallCause, float] = field(default_factory=dict)
+    """What the host did since the launch before, by what a stall would be charged to."""
     decided_by: AnyPolicy | None = None
     """Whose groups the decision indexes: another policy may be in force once the step is read."""
 
@@ -47,6 +50,7 @@ class StepTiming:
     step before was not in flight. What waits on the device, as for layers before another group, is none."""
     stall_s: float = 0.0
     """What it took beyond what was expected of it, if it stalled (engine/loop/stalls.py)."""
+    stall_cause: StallCause | None = None
 
 
 class DecodeStage:
@@ -111,8 +115,12 @@ class DecodeStage:
         """Let those whose prompt the last fused step completed join the batch; what has ended leaves it."""
         self._port.decode.settle()
 
+    def wait(self) -> None:
+        """Block until the device is done with the oldest step that was not read."""
+        self._port.decode.wait(self._unread[0].launched)
+
     def read(self) -> Step:
-        """Wait for the oldest step that was not read; its tokens go to the engine's requests."""
+        """The tokens of the oldest step that was not read go to the engine's requests."""
         step = self._unread.popleft()
         self._port.decode.read(step.launched)
         return step

@@ -19,9 +19,11 @@ from collections.abc import Callable
 from typing import Any
 
 from pdmuxd.engine.core.observing import Hidden
+from pdmuxd.engine.link.messages import StallCause
 from pdmuxd.engine.loop.decode import DecodeStage
 from pdmuxd.engine.loop.decode_turns import DecodeTurns
 from pdmuxd.engine.loop.engine_info import Counters, LoopReporter
+from pdmuxd.engine.loop.host_time import HostTime
 from pdmuxd.engine.loop.launches import Launches
 from pdmuxd.engine.loop.planner import Planner
 from pdmuxd.engine.loop.policy_runtime import PolicyRuntime
@@ -53,12 +55,14 @@ class EngineLoop:
         reporter: LoopReporter,
         clock: Callable[[], float] = time.perf_counter,
         sleep: Callable[[float], None] = time.sleep,
+        collected_s: Callable[[], float] = lambda: 0.0,
     ) -> None:
         self._port = port
         self._reporter = reporter
         self._clock = clock
         self._sleep = sleep
         self._start_s = clock()
+        self._host_time = HostTime(clock, collected_s)
         self.policy_runtime = policy_runtime
         self.state = policy_runtime.state
         self.ledger = ledger
@@ -82,6 +86,7 @@ class EngineLoop:
             step_feedback=self._step_feedback,
             loop_state=self.state,
             now_s=self.now_s,
+            host_time=self._host_time,
         )
         self._launches = Launches(
             port=port,
@@ -130,17 +135,21 @@ class EngineLoop:
     def launch(self) -> bool:
         """The first half of a turn: look, decide, launch. False if paused: there is no other."""
         port, state = self._port, self._port.state
+        host_time = self._host_time
+        host_time.passed()
         port.take_input()
         if state.is_paused:
             return False
         if state.is_first_rank:
             self._reporter.exchange(self)
+        host_time.passed(StallCause.INPUT)
         self._decode.settle()
         now_s = self.now_s()
         self.ledger.watch(state.waiting, now_s)
         if state.is_first_rank:
             done = self._results.notice()
             self._results.collect(done)
+            host_time.passed(StallCause.RESULTS)
             point = self._reporter.next_point(self)
             plan = self._planner.plan(done, now_s) if point is None else StepPlan(done=done, measure=point)
             plan = port.agree(plan)
@@ -148,9 +157,14 @@ class EngineLoop:
             plan = port.agree(None)
             self._results.collect(plan.done)
             self.ledger.look_up(plan.looked_up)
+        host_time.passed(StallCause.DECISION)
         if plan.measure is not None:
             self._reporter.measure(plan.measure)
         self._has_launched = self._launches.carry_out(plan)
+        host_time.passed(StallCause.LAUNCH)
+        step = self._decode.in_flight
+        if self._has_launched and step is not None:
+            step.host_s = host_time.launched()
         self._merges = plan.decision is not None and plan.decision.blocking_merge
         self.wake_at_s = plan.decision.wake_at_s if plan.decision is not None else None
         return True

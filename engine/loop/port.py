@@ -124,8 +124,11 @@ class DecodeStream(Protocol):
         rest of the budget. `without`: decoding requests that sit this step out.
         """
 
+    def wait(self, launched: Any) -> None:
+        """Block until the device is done with the oldest step in flight."""
+
     def read(self, launched: Any) -> None:
-        """Wait for the oldest step in flight and take its tokens."""
+        """Take the tokens of the oldest step in flight, with which the device is done."""
 
     def nothing_launched(self) -> None:
         """This turn launched no decode or fused step."""

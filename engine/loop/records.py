@@ -44,6 +44,7 @@ def step_record(step: Step, *, number: int, now_s: float, timing: StepTiming) ->
         measured_step_s=timing.gap_s,
         host_late_s=timing.host_late_s,
         stall_s=timing.stall_s,
+        stall_cause=timing.stall_cause,
         **{name: getattr(numbers, name) for name in _NUMBERS},
     )
 

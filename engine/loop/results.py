@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from pdmuxd.engine.link.messages import StallCause
 from pdmuxd.engine.loop.decode import DecodeStage
+from pdmuxd.engine.loop.host_time import HostTime
 from pdmuxd.engine.loop.port import EngineState
 from pdmuxd.engine.loop.prefill import PrefillStage
 from pdmuxd.engine.loop.requests import RequestBook
@@ -27,6 +29,7 @@ class Results:
         step_feedback: StepFeedback,
         loop_state: LoopState,
         now_s: Callable[[], float],
+        host_time: HostTime,
     ) -> None:
         self._state = state
         self._decode = decode
@@ -35,12 +38,15 @@ class Results:
         self._step_feedback = step_feedback
         self._loop_state = loop_state
         self._now_s = now_s
+        self._host_time = host_time
         self._held: list[Any] = []
         """Requests whose first token is held back."""
 
     def read(self, *, leaving: int) -> None:
         """Wait for steps, oldest first, until so many are left."""
         while len(self._decode) > leaving:
+            self._decode.wait()
+            self._host_time.passed()
             step = self._decode.read()
             now_s = self._now_s()
             self._loop_state.last_token_s = now_s
@@ -48,6 +54,7 @@ class Results:
             if self._state.is_first_rank:
                 self._step_feedback.stepped(step, self._decode.measure(step), now_s)
             self._release(now_s)
+            self._host_time.passed(StallCause.RESULTS)
 
     def notice(self) -> Done:
         """What the device has finished of the prefills; never blocks."""

@@ -252,11 +252,13 @@ class FakePort:
         step.prompt_tokens = prompt_tokens - max(0, left)
         return step
 
-    def read(self, launched: FakeStep) -> None:
+    def wait(self, launched: FakeStep) -> None:
         """Only once the device is done with it: the launch behind is what keeps it busy meanwhile."""
-        assert self.unread.popleft() is launched, "results were read out of order"
         if launched.end.done_s is None:
             self._streams.finish(launched.end)
+
+    def read(self, launched: FakeStep) -> None:
+        assert self.unread.popleft() is launched, "results were read out of order"
         self.log.append(("read", *(request.rid for request in launched.requests)))
         decoding = launched.requests[len(launched.requests) - launched.decoding :]
         for request in (*launched.completed, *decoding):

@@ -261,6 +261,7 @@ class DecisionEvent(msgspec.Struct, frozen=True, kw_only=True):
     predicted_ms: float | None = None
     measured_ms: float = 0.0
     measured_max_ms: float = 0.0
+    stall_cause: str | None = None
     guard_ratio: float | None = None
     slack_ms: float | None = None
     slack_min_ms: float | None = None

@@ -188,9 +188,13 @@ class SchedulerDecode:
             self._group.hold_prefill()
         return launched
 
+    def wait(self, launched: Launched) -> None:
+        """Block until the device is done with the oldest step in flight, but for the copy of its tokens."""
+        self._streams.wait(launched.end)
+
     def read(self, launched: Launched) -> None:
-        """Wait for the oldest step in flight, stream its tokens and end the requests that are done. Then
-        sample the step behind it, if that had to wait for these tokens.
+        """Stream the tokens of the oldest step in flight and end the requests that are done. Then sample the
+        step behind it, if that had to wait for these tokens.
 
         A request that ended may still be in the step launched after it, though its KV slots are free already:
         prefill on the other stream must not be given these slots before that step is over.

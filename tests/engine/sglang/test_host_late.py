@@ -43,16 +43,16 @@ def test_a_step_was_late_by_what_the_device_waited_for_its_launch():
 def test_a_step_is_not_late_when_the_one_before_was_in_flight():
     rig = Rig()
     end = serving(rig)
-    read = rig.port.read
+    wait = rig.port.wait
 
-    def read_behind(launched):
+    def wait_behind(launched):
         """The device ends the first and, later, begins with what was launched behind it."""
         if launched.end is end:
             rig.device.finish(end)
             passed(rig, 0.5 * HOST_DELAY_S)
-        read(launched)
+        wait(launched)
 
-    rig.port.read = read_behind
+    rig.port.wait = wait_behind
     rig.turn(STEP)
     rig.turns([IDLE, IDLE])
     assert late(rig)[-1] == 0.0

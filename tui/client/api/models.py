@@ -288,6 +288,7 @@ class DecisionEvent(TypedDict):
     predicted_ms: float | None
     measured_ms: float
     measured_max_ms: float
+    stall_cause: NotRequired[str | None]
     guard_ratio: float | None
     slack_ms: float | None
     slack_min_ms: float | None
