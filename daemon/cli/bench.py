@@ -25,33 +25,43 @@ def register(app: typer.Typer) -> None:
     app.command("bench", epilog=EPILOG)(bench)
 
 
-_ENGINE = typer.Option(help="Stock SGLang and ours on a GPU, or the emulated engine, to try all of it.")
+_ENGINE = typer.Option(help="What to measure: SGLang on a GPU, or the emulated engine, to try the command.")
 _MODEL = typer.Option(metavar="FOLDER", help="The model's folder; needed unless the engine is emulated.")
 _ARMS = typer.Option(
-    metavar="NAME,...", help="Of stock, chunk-N, pdmux (all SGLang's own) and ours:POLICY (pdmuxd)."
+    metavar="NAME,...",
+    help="What to compare: stock, chunk-N and pdmux are SGLang's own; ours:POLICY is pdmuxd.",
 )
 _TRACE = typer.Option(metavar="FILE", help="Your trace: Mooncake JSONL, Azure CSV, or pdmuxd's own JSONL.")
 _LOAD = typer.Option(
-    metavar="KIND", help="Instead of a trace, a kind of `pdmuxd generate`.", show_default="chat"
+    metavar="KIND", help="Without a trace: a kind of load that `pdmuxd generate` knows.", show_default="chat"
 )
-_RATES = typer.Option(metavar="R,R,...", help="Requests a second; a trace is stretched to each.")
+_RATES = typer.Option(
+    metavar="R,R,...", help="Requests a second; the trace is sped up or slowed down to each."
+)
 _TBT = typer.Option(metavar="MS,MS,...", help="TBT targets, each of which gets a verdict.")
-_SEEDS = typer.Option(metavar="N,N,...", help="Each one more run of everything, with other requests.")
+_SEEDS = typer.Option(
+    metavar="N,N,...", help="Everything is run once with each seed, which draws the requests."
+)
 _DURATION = typer.Option(min=1.0, max=86_400.0, help="Seconds in which requests arrive in a run.")
-_DRAIN = typer.Option(min=0.0, max=3_600.0, help="Seconds after the last arrival, then a run is cut.")
+_DRAIN = typer.Option(
+    min=0.0, max=3_600.0, help="Seconds to wait after the last arrival before a run is ended."
+)
 _ATTAINMENT = typer.Option(
     min=ATTAINMENT_RANGE[0], max=ATTAINMENT_RANGE[1], help="Share of requests that must be good."
 )
 _PROFILE = typer.Option(
     metavar="NAME|FILE",
-    help="Of the emulated engine; or a file that `pdmuxd profile run --output` wrote on this GPU.",
+    help="The emulated engine's profile; on a GPU, a file that `pdmuxd profile run --output` wrote there.",
     autocompletion=completing.profiles,
     show_default=f"emulated: {DEFAULT_PROFILE}",
 )
 _PYTHON = typer.Option(metavar="PATH", help="The Python that has SGLang.", show_default="as `pdmuxd serve`")
-_ARGS = typer.Option("--sglang-args", help="More of SGLang's flags, for every engine.", show_default=False)
-_OUT = typer.Option(metavar="FOLDER", help="Results, logs and the page; the same one goes on.")
-_START = typer.Option(min=1.0, max=7_200.0, help="Seconds in which a server must serve.")
+_ARGS = typer.Option("--sglang-args", help="Further flags of SGLang, for every engine.", show_default=False)
+_OUT = typer.Option(
+    metavar="FOLDER",
+    help="Where results, logs and the page are written; a run continues in the folder it began in.",
+)
+_START = typer.Option(min=1.0, max=7_200.0, help="Seconds within which a server must have started.")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,12 +106,12 @@ def bench(
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be run, and how long.")] = False,
     no_progress: Annotated[bool, NO_PROGRESS] = False,
 ) -> int:
-    """Measure whether pdmuxd pays on this GPU, with your model and load.
+    """Measure whether pdmuxd serves more than SGLang alone on this GPU, with your model and load.
 
-    It is compared with stock SGLang, its mixed chunks and its own pdmux; the last lines, and a page, begin
-    with the verdict.
+    It is compared with stock SGLang, with SGLang's mixed chunks and with SGLang's own pdmux. The verdict
+    stands first in the last lines of the output, and on the page.
 
-    A run that was broken off goes on where it was when the same command is given again.
+    To continue a run that was interrupted, give the same command again.
     """
     from pdmuxd.daemon.bench.decide.command import Place, measure, show_plan
     from pdmuxd.daemon.bench.decide.reading import Given, check, read

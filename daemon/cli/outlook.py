@@ -20,27 +20,27 @@ def print_outlook(outlook: Mapping[str, Any]) -> None:
     if outlook["policy"] is None:
         return
     typer.echo(
-        f"policy {outlook['policy']} was asked, with the {outlook['requests']:,} requests of the last "
-        f"{minutes:g} minutes; {outlook['checked']} past forecasts say how wide a band is"
+        f"Predicted with policy {outlook['policy']} and the {outlook['requests']:,} requests of the last "
+        f"{minutes:g} minutes. The ranges in brackets come from {outlook['checked']} past forecasts."
     )
     before, after = outlook["before"], outlook["after"]
     for name, was, becomes in zip(_LOADS, before["loads"], after["loads"], strict=False):
         load = becomes["load"]
         typer.echo(
-            f"{name} load ({load['decode_bs']} decode, {load['prefill_new_tokens']:,} tokens to prefill):\n"
-            f"  with the targets of now  {was['text']}\n  with the new targets     {becomes['text']}"
+            f"At {name} load, {load['decode_bs']} requests decode and {load['prefill_new_tokens']:,} prompt "
+            f"tokens wait:\n  with today's targets  {was['text']}\n  with the new targets  {becomes['text']}"
         )
     was, becomes = _binding(before), _binding(after)
     if was == becomes:
-        typer.echo(f"strictest TBT target in flight: {was}; the new targets do not change that")
+        typer.echo(f"The strictest TBT target is that of {was}, before and after.")
     else:
-        typer.echo(f"strictest TBT target in flight: {was}; with the new targets: {becomes}")
+        typer.echo(f"The strictest TBT target is that of {was}; with the new targets, of {becomes}.")
     print_table([_row(one) for one in outlook["tenants"]], empty="")
 
 
 def _binding(under: Mapping[str, Any]) -> str:
     shares = under["binding"][:3]
-    return ", ".join(f"{one['tenant']} {one['time_ratio']:.0%} of the time" for one in shares) or "none"
+    return ", ".join(f"{one['tenant']} {one['time_ratio']:.0%} of the time" for one in shares) or "no tenant"
 
 
 def _row(tenant: Mapping[str, Any]) -> dict[str, object]:

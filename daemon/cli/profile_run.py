@@ -27,31 +27,36 @@ def run(
         str, typer.Option(metavar="TIME", help="How long to measure at most: 90s, 5m, 1h.")
     ] = DEFAULT_BUDGET,
     name: Annotated[
-        str | None, typer.Option(metavar="NAME", help="Default: the model's name.", show_default=False)
+        str | None,
+        typer.Option(metavar="NAME", help="The profile's name; by default the model's.", show_default=False),
     ] = None,
     output: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Write it to a file, and do not store it.")
+        Path | None, typer.Option(metavar="FILE", help="Write the profile to a file, and do not store it.")
     ] = None,
-    activate: Annotated[bool, typer.Option("--activate", help="Put it in force if it is accurate.")] = False,
-    force: Annotated[bool, typer.Option("--force", help="Activate it even if it is not accurate.")] = False,
+    activate: Annotated[
+        bool, typer.Option("--activate", help="Put the profile in force if it is accurate.")
+    ] = False,
+    force: Annotated[
+        bool, typer.Option("--force", help="Put the profile in force even if it is not accurate.")
+    ] = False,
     check: Annotated[
         Path | None,
         typer.Option(
             metavar="FILE",
-            help="Then measure unseen shapes for a tenth of the time, keep them in a file and say how "
-            "far off the profile is.",
+            help="After the profile, measure batches that it has not seen for a tenth of the time, write "
+            "them to a file and say how far off the profile is.",
         ),
     ] = None,
     fresh: Annotated[
-        bool, typer.Option("--fresh", help="Do not go on from what a broken-off run has measured.")
+        bool, typer.Option("--fresh", help="Measure all again, also what an interrupted run has measured.")
     ] = False,
     engine: Annotated[str | None, ENGINE] = None,
     model: Annotated[str | None, MODEL] = None,
 ) -> int:
-    """Measure the configured engine, which is started for it: no daemon may run meanwhile.
+    """Start the configured engine and measure it. No daemon may run meanwhile.
 
-    Ctrl-C ends measuring; what was measured until then is a profile. The next run on the same engine, model
-    and GPU goes on from it, as it does after a crash; its budget includes what was spent before.
+    Ctrl-C stops the measurement, and a profile is made of what was measured until then. The next run on the
+    same engine, model and GPU continues there, also after a crash. Its budget includes the time spent before.
     """
     budget_s = seconds_of(budget)
     settings = read_settings(ctx, {"engine.kind": engine, "engine.sglang.model": model}).settings

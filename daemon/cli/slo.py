@@ -110,7 +110,10 @@ def preview(
     targets: SloOptions,
     as_json: AsJson = False,
 ) -> None:
-    """Say what targets would give to all tenants at the load of the last minutes. Changes nothing."""
+    """Predict what all tenants would get with these targets, at the load of the last minutes.
+
+    Nothing is changed.
+    """
     _preview(ctx, tenant, targets, as_json=as_json)
 
 

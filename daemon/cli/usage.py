@@ -25,11 +25,17 @@ def usage(
     ctx: typer.Context,
     start: Annotated[
         str | None,
-        typer.Option("--from", metavar="INSTANT", help="The first instant; by default this month's."),
+        typer.Option(
+            "--from",
+            metavar="INSTANT",
+            help="Where the period begins; by default at the start of this month.",
+        ),
     ] = None,
     end: Annotated[
         str | None,
-        typer.Option("--to", metavar="INSTANT", help="The end, not included; by default this hour's."),
+        typer.Option(
+            "--to", metavar="INSTANT", help="Where the period ends; by default at the start of this hour."
+        ),
     ] = None,
     tenant: Annotated[str | None, typer.Option(help="Show this tenant alone.")] = None,
     as_csv: Annotated[bool, typer.Option("--csv", help="Print CSV, a line per tenant and model.")] = False,
@@ -37,8 +43,8 @@ def usage(
 ) -> None:
     """Show what each tenant used: requests, tokens, SM time, refusals, cost, attainment.
 
-    An INSTANT is like 2026-11-25T14:00Z, with its time zone: a whole minute within the last two days, else a
-    whole hour.
+    Write an INSTANT with its time zone, such as 2026-11-25T14:00Z. It is a whole hour; within the last two
+    days it may be a whole minute.
     """
     with admin_client(ctx) as client:
         if as_csv:

@@ -24,30 +24,49 @@ POLL_S = 0.3
 @app.command(epilog="Example: pdmuxd what-if replay --tbt-ms chat=20 --policy muxwise --rate 1.5")
 def replay(
     ctx: typer.Context,
-    minutes: Annotated[float, typer.Option(min=0.1, max=1440, help="Replay the last so many.")] = 10.0,
+    minutes: Annotated[
+        float, typer.Option(min=0.1, max=1440, help="How many of the last minutes to replay.")
+    ] = 10.0,
     policy: Annotated[
-        str | None, typer.Option("--policy", help="Another policy.", autocompletion=policies)
+        str | None,
+        typer.Option(
+            "--policy", help="Use this policy instead of the one in force.", autocompletion=policies
+        ),
     ] = None,
     tbt_ms: Annotated[
         list[str] | None,
-        typer.Option("--tbt-ms", metavar="TENANT=MS", help="Another TBT target; repeatable."),
+        typer.Option(
+            "--tbt-ms", metavar="TENANT=MS", help="Give this tenant another TBT target. May be repeated."
+        ),
     ] = None,
-    rate: Annotated[float, typer.Option(min=0.05, max=20, help="Multiply the rate of all requests.")] = 1.0,
+    rate: Annotated[
+        float, typer.Option(min=0.05, max=20, help="Send all requests so many times as fast.")
+    ] = 1.0,
     scale: Annotated[
         list[str] | None,
-        typer.Option("--scale", metavar="TENANT=TIMES", help="Multiply a tenant's requests; repeatable."),
+        typer.Option(
+            "--scale",
+            metavar="TENANT=TIMES",
+            help="Send so many times the tenant's requests. May be repeated.",
+        ),
     ] = None,
     priority_class: Annotated[
         list[str] | None,
-        typer.Option("--class", metavar="TENANT=CLASS", help="Another priority class; repeatable."),
+        typer.Option(
+            "--class",
+            metavar="TENANT=CLASS",
+            help="Give this tenant another priority class. May be repeated.",
+        ),
     ] = None,
     weight: Annotated[
         list[str] | None,
-        typer.Option("--weight", metavar="TENANT=WEIGHT", help="Another weight; repeatable."),
+        typer.Option(
+            "--weight", metavar="TENANT=WEIGHT", help="Give this tenant another weight. May be repeated."
+        ),
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Replay recent traffic as it is in force and with these settings; show both side by side."""
+    """Replay recent traffic twice, with the settings in force and with yours, and show both results."""
     sharing: dict[str, dict[str, object]] = {}
     for name, chosen in _named("--class", priority_class):
         sharing.setdefault(name, {})["priority_class"] = chosen

@@ -87,7 +87,9 @@ def profile_engine(settings: Settings, wanted: Wanted) -> bool:
         if outcome.broken_off is None:
             journal.remove()
         else:
-            typer.echo(f"its {len(outcome.profile.samples)} points are kept: the next run goes on from them")
+            typer.echo(
+                f"{len(outcome.profile.samples)} points are kept, and the next run continues from them"
+            )
         if control_plane is not None and stored is not None:
             _activate(control_plane, stored, hello, wanted)
     return outcome.broken_off is not None
@@ -139,12 +141,15 @@ async def _check(
     for name, signed in sorted(unseen_errors(profile, samples).items()):
         if " " not in name:
             p50, p90 = np.percentile(np.abs(signed), (50.0, 90.0))
-            typer.echo(f"{len(signed)} unseen shapes of {name}: p50 error {p50:.1%}, p90 {p90:.1%}")
+            typer.echo(
+                f"{name}: {len(signed)} batches that the profile has not seen; "
+                f"error p50 {p50:.1%}, p90 {p90:.1%}"
+            )
     if bounds := unseen_bounds(profile, samples):
         slower = sum(one < 1.0 for one in bounds)
         typer.echo(
-            f"the guard on {len(bounds)} unseen pairs: {slower} took longer than their bound; "
-            f"bounds are {np.mean(bounds) - 1.0:.0%} above what the pairs took, on average"
+            f"contention guard: {slower} of {len(bounds)} pairs that it has not seen took longer than its "
+            f"bound; on average the bound lies {np.mean(bounds) - 1.0:.0%} above what they took"
         )
 
 
@@ -160,8 +165,8 @@ def _journal(folder: Path, hello: Hello, wanted: Wanted) -> Journal:
         points = len({sample.point for sample in earlier.samples})
         began = earlier.began_at.replace("T", " ").removesuffix("Z")
         typer.echo(
-            f"going on from {points} points of {began} UTC, {earlier.spent_s:.0f} s of "
-            "the budget; --fresh measures anew",
+            f"going on from {points} points of {began} UTC, which took {earlier.spent_s:.0f} s of "
+            "the budget; with --fresh all is measured again",
             err=True,
         )
     return Journal(path=path, earlier=earlier, now=now_text())
@@ -176,8 +181,8 @@ def _say(outcome: Outcome) -> None:
     for one in profile.left_out:
         typer.echo(f"left out: {one}", err=True)
     typer.echo(
-        f"{len(profile.samples)} samples in {profile.provenance.took_s:.0f} s; worst p90 error of a "
-        f"predictor on held-out samples {profile.worst_p90:.1%}"
+        f"{len(profile.samples)} samples were measured in {profile.provenance.took_s:.0f} s; the least "
+        f"accurate predictor is off by {profile.worst_p90:.1%} at p90, on samples kept for checking"
     )
     for doubt in doubts(profile):
         typer.echo(f"doubtful: {doubt.text}")
@@ -209,13 +214,13 @@ def _keep(
 
 def _activate(control_plane: ControlPlane, stored: StoredProfile, hello: Hello, wanted: Wanted) -> None:
     if not wanted.activate:
-        typer.echo(f"put it in force with: pdmuxd profile activate {stored.profile_id}")
+        typer.echo(f"to put it in force: pdmuxd profile activate {stored.profile_id}")
         return
     try:
         control_plane.profiles.activate(stored.profile_id, hello, force=wanted.force)
     except ConflictError as error:
         raise ProfileError(f"{_title(stored)} is stored but not in force: {error}") from error
-    typer.echo("it is in force from the next start on")
+    typer.echo("it is in force from the next start of the daemon on")
 
 
 def _title(stored: StoredProfile) -> str:

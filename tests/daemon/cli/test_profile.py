@@ -162,7 +162,7 @@ def test_nothing_is_measured_when_there_is_no_database(pdmuxd: Pdmuxd) -> None:
 def test_the_file_holds_the_profile_when_measured_for_one(pdmuxd: Pdmuxd, tmp_path: Path) -> None:
     file = tmp_path / "p.json"
     found = pdmuxd("profile", "run", "--budget", "10s", "--output", str(file), "--name", "mine")
-    assert "samples in" in found.out
+    assert "samples were measured in" in found.out
     assert json.loads(file.read_text())["name"] == "mine"
 
 
