@@ -8,8 +8,9 @@ another policy or target every few seconds. What must hold: every answer is, tok
 given undisturbed, whole and not by layers (an aborted one its beginning); each minute, when all have ended,
 nobody waits or runs and the KV pool is empty; each request has one record; no STALL_S without a token while
 requests are open, but for what the scheduler waited for a core meanwhile. Where the time of a gap of more
-than GAP_S went is said when it is over, and the scheduler's stacks are in the log. Prints figures; exit code
-1 if one does not hold. PYTHON has SGLang (`make install-sglang`).
+than GAP_S went is said when it is over, and the scheduler's stacks are in the log. A gap of 8 s is a prompt
+in slices: for each of them SGLang's attention on the CPU computes all tokens so far. Prints figures; exit
+code 1 if one does not hold. PYTHON has SGLang (`make install-sglang`).
 """
 
 from __future__ import annotations
