@@ -51,11 +51,13 @@ LOADS = {
     "chat": (150.0, 200, 46),
     "conv": (24.0, 1155, 211),
     "few": (4.0, 40, 20),
+    "reasoning": (7.0, 300, 900),
     "summaries": (10.0, 2600, 140),
     "tools": (1.5, 12000, 150),
 }
 """Arrivals/s, mean prompt and mean answer in tokens (both log-normal): short chat, conversation (the means of
-Azure's trace of 2023), one that a CPU serves, articles, and calls of tools whose prompts share nothing."""
+Azure's trace of 2023), one that a CPU serves, long answers, articles, and calls of tools whose prompts share
+nothing."""
 SIGMA = 0.6
 ARMS = {
     "python/http": (True, "http"),
