@@ -133,6 +133,11 @@ class GarbageHolder:
         gc.set_threshold(*_PYTHONS_OWN)
         gc.unfreeze()
 
+    @property
+    def collected_s(self) -> float:
+        """Seconds of all collections since the process is ready to serve."""
+        return sum(generation.total_s for generation in self._generations)
+
     def report(self) -> GarbageReport:
         return GarbageReport(
             process=self._process,

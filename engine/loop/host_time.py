@@ -16,7 +16,7 @@ class HostTime:
     """Adds up what the parts of the loop's turns take, without what they wait for the device."""
 
     def __init__(self, clock: Callable[[], float], collected_s: Callable[[], float] = lambda: 0.0) -> None:
-        """`collected_s` tells the seconds of this process's garbage collections, all since its start."""
+        """`collected_s` tells the seconds of all garbage collections of this process so far."""
         self._clock = clock
         self._collected_s = collected_s
         self._spent_s: dict[StallCause, float] = {}
@@ -48,8 +48,8 @@ def cause_of(step: Step, timing: StepTiming, stall_s: float, *, has_switched: bo
     if late_s >= HOST_SHARE * stall_s and step.host_s:
         if step.host_s.get(StallCause.COLLECTION, 0.0) >= HOST_SHARE * late_s:
             return StallCause.COLLECTION
-        parts = {cause: spent for cause, spent in step.host_s.items() if cause is not StallCause.COLLECTION}
-        return max(parts, key=parts.__getitem__) if parts else StallCause.DEVICE
+        parts = [cause for cause in step.host_s if cause is not StallCause.COLLECTION]
+        return max(parts, key=step.host_s.__getitem__, default=StallCause.DEVICE)
     if step.decision.mode is Mode.SPLIT and step.decision.admit:
         return StallCause.PREFILL_BEGINS
     return StallCause.SWITCH if has_switched else StallCause.DEVICE

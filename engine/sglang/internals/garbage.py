@@ -6,32 +6,10 @@ SGLang freezes what there is at that moment, in one process after the other; our
 
 from __future__ import annotations
 
-import gc
-import time
 from collections.abc import Awaitable, Callable
 
 from pdmuxd.engine.link.garbage import GarbageHolder, report_path
 from pdmuxd.engine.sglang.api.types.process import DetokenizerManager, FreezeRequest, TokenizerManager
-
-
-class CollectedTime:
-    """Adds up what garbage collections of this process take, from now on."""
-
-    def __init__(self) -> None:
-        self._seconds = 0.0
-        self._began_s = 0.0
-        gc.callbacks.append(self._noted)
-
-    def __call__(self) -> float:
-        """Seconds since it was made."""
-        return self._seconds
-
-    def _noted(self, phase: str, _: object) -> None:
-        now_s = time.perf_counter()
-        if phase == "start":
-            self._began_s = now_s
-        else:
-            self._seconds += now_s - self._began_s
 
 
 class ProcessGarbage:
@@ -40,6 +18,10 @@ class ProcessGarbage:
     def __init__(self, link: str | None) -> None:
         self._link = link
         self._holder: GarbageHolder | None = None
+
+    def collected_s(self) -> float:
+        """Seconds of this process's collections since SGLang has frozen it; 0 until then."""
+        return 0.0 if self._holder is None else self._holder.collected_s
 
     async def http_frozen(self, original: Callable[..., Awaitable[None]], manager: TokenizerManager) -> None:
         """Wraps `TokenizerManager.freeze_gc`."""

@@ -41,7 +41,7 @@ from pdmuxd.engine.sglang.internals import (
     warming,
     whole_graphs,
 )
-from pdmuxd.engine.sglang.internals.garbage import CollectedTime, ProcessGarbage
+from pdmuxd.engine.sglang.internals.garbage import ProcessGarbage
 from pdmuxd.engine.sglang.internals.invalid_rows import InvalidRows
 from pdmuxd.engine.sglang.internals.measuring import EngineMeasurer
 from pdmuxd.engine.sglang.internals.scheduler import SchedulerPort
@@ -284,7 +284,7 @@ def _build(
         policy_runtime=PolicyRuntime(SglangPolicies(engine_info), environment.policy),
         ledger=ledger,
         reporter=reporter,
-        collected_s=CollectedTime(),
+        collected_s=process.garbage.collected_s,
     )
 
 

@@ -9,7 +9,7 @@ from pdmuxd.engine.core.types import Decision, DecodeShape, Mode, Reason
 from pdmuxd.engine.link.messages import IterationRecord, StallCause
 from pdmuxd.engine.loop.decode import Step, StepTiming
 from pdmuxd.engine.loop.host_time import HostTime, cause_of
-from pdmuxd.engine.sglang.internals.garbage import CollectedTime
+from pdmuxd.engine.sglang.internals.garbage import ProcessGarbage
 
 STEP = split(decode_steps=1)
 SLOW_S = 0.05
@@ -111,9 +111,11 @@ def test_waiting_for_the_device_is_charged_to_nobody():
 
 
 def test_collections_of_this_process_are_timed():
-    collected = CollectedTime()
+    garbage = ProcessGarbage(None)
+    assert garbage.collected_s() == 0.0
+    garbage.hold("scheduler", is_idle=lambda: True, keeps_thresholds=True)
     try:
         gc.collect()
-        assert collected() > 0.0
+        assert garbage.collected_s() > 0.0
     finally:
-        gc.callbacks.remove(collected._noted)
+        garbage._holder.release()
