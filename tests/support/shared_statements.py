@@ -20,9 +20,8 @@ def share_statements() -> None:
     def is_equal(_self: object, other: object) -> bool:
         return type(other) is SQLiteDialect_pysqlite
 
-    dialect: Any = (
-        SQLiteDialect_pysqlite  # a part of the key of each statement, also of those that mappers keep
-    )
+    # A part of the key of each statement, also of those that mappers keep.
+    dialect: Any = SQLiteDialect_pysqlite
     dialect.__eq__ = is_equal
     dialect.__hash__ = lambda _self: hash(SQLiteDialect_pysqlite)
 
