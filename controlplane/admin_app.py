@@ -33,7 +33,6 @@ from pdmuxd.controlplane.api.decisions import decision_routes
 from pdmuxd.controlplane.api.effects import effect_routes
 from pdmuxd.controlplane.api.engine import engine_routes
 from pdmuxd.controlplane.api.events import event_routes
-from pdmuxd.controlplane.api.fallback import fallback_routes
 from pdmuxd.controlplane.api.field_meanings import describe
 from pdmuxd.controlplane.api.history import history_routes
 from pdmuxd.controlplane.api.idempotency import PARAMETER as IDEMPOTENCY_PARAMETER
@@ -63,7 +62,6 @@ from pdmuxd.controlplane.history.incidents import IncidentStore
 from pdmuxd.controlplane.node.daemon_actions import DaemonActions, NoDaemon
 from pdmuxd.controlplane.node.engine_actions import EngineActions, NoEngine
 from pdmuxd.controlplane.node.engine_status import EngineStatus
-from pdmuxd.controlplane.node.learned_fallback import FallbackLearning, NoFallback
 from pdmuxd.controlplane.node.quarantine import NothingHeld, QuarantineActions
 from pdmuxd.controlplane.node.traffic_replays import NoReplays, ReplayJobs
 from pdmuxd.controlplane.outlook.slo_preview import Previews
@@ -98,7 +96,6 @@ def build_admin_app(
     actions: EngineActions | None = None,
     quarantine: QuarantineActions | None = None,
     replays: ReplayJobs | None = None,
-    fallback: FallbackLearning | None = None,
     daemon_actions: DaemonActions | None = None,
     engine_log: Path | None = None,
     limit_use: LimitUse | None = None,
@@ -151,7 +148,7 @@ def build_admin_app(
     app.state.idempotent_answers = IdempotentAnswers(now_s=time.monotonic)
     costs = known_costs or partial(tbt_costs, telemetry, predictors)
     actions, quarantine = actions or NoEngine(), quarantine or NothingHeld()
-    replays, fallback = replays or NoReplays(), fallback or NoFallback()
+    replays = replays or NoReplays()
     log = EngineLog(engine_log)
     add_problem_handlers(app)
     add_browser_pages(app)
@@ -171,7 +168,6 @@ def build_admin_app(
         config_routes(control_plane, telemetry, predictors),
         engine_routes(control_plane, engine_status),
         policy_routes(control_plane, engine_status, predictors),
-        fallback_routes(fallback),
         profile_routes(control_plane, engine_status),
         event_routes(telemetry),
         decision_routes(telemetry),
@@ -206,7 +202,6 @@ def build_admin_app(
         actions=actions,
         quarantine=quarantine,
         replays=replays,
-        fallback=fallback,
         engine_log=log,
         settings=settings,
         reports=Reports(reports),

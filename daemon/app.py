@@ -232,7 +232,6 @@ async def _start(
         await supervisor.start(in_flight=gateway.in_flight)
     duties = await stack.enter_async_context(AsyncExitStack())
     in_background(duties, _feed_watchdog(notifier, supervisor), name="watchdog")
-    stack.push_async_callback(parts.learning.fallback.close)
     own = duties_of(parts, control_plane, settings)
     for duty in own:
         duty.start(duties if duty.is_alone else stack)

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 from pdmuxd.controlplane.services.directory import DirectorySnapshot
 from pdmuxd.controlplane.telemetry.directory_change import DirectoryChange
-from pdmuxd.engine.link.messages import EngineSettings, Hello
+from pdmuxd.engine.link.messages import EngineSettings
 
 EventT = TypeVar("EventT")
 
@@ -27,13 +27,6 @@ class DirectoryChanged:
     snapshot: DirectorySnapshot
     change: DirectoryChange | None = None
     settings: EngineSettings | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class FallbackLearned:
-    """An engine's fused steps have `tokens_for` it while predictions prove wrong; None: its own."""
-
-    tokens_for: Callable[[Hello], int | None]
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@ from pdmuxd.controlplane.services.control_plane import ControlPlane
 from pdmuxd.controlplane.services.directory import DirectorySnapshot
 from pdmuxd.controlplane.telemetry.directory_change import DirectoryChange
 from pdmuxd.controlplane.telemetry.telemetry import Telemetry
-from pdmuxd.daemon.bus import DeliveryChanged, DirectoryChanged, EventBus, FallbackLearned, TbtFloorsChanged
+from pdmuxd.daemon.bus import DeliveryChanged, DirectoryChanged, EventBus, TbtFloorsChanged
 from pdmuxd.daemon.duties.refinement import Refinement
 from pdmuxd.daemon.gateway.app import Gateway
 from pdmuxd.daemon.metrics import Metrics
@@ -95,7 +95,6 @@ def connect_engine(bus: EventBus, supervisor: Supervisor) -> None:
         DirectoryChanged,
         lambda event: supervisor.want(event.settings or event.snapshot.engine_settings("")),
     )
-    bus.subscribe(FallbackLearned, lambda event: supervisor.use_fallback(event.tokens_for))
     bus.subscribe(TbtFloorsChanged, lambda event: supervisor.use_floors(event.floors_s))
     bus.subscribe(DeliveryChanged, lambda event: supervisor.use_delivery(event.planned_s))
 

@@ -20,7 +20,7 @@ from pdmuxd.daemon.duties import (
 )
 from pdmuxd.daemon.process.duty import Duty
 from pdmuxd.daemon.settings import Settings
-from pdmuxd.daemon.traffic import fallback, ring
+from pdmuxd.daemon.traffic import ring
 
 
 def duties(parts: Parts, control_plane: ControlPlane, settings: Settings) -> tuple[Duty, ...]:
@@ -35,7 +35,6 @@ def duties(parts: Parts, control_plane: ControlPlane, settings: Settings) -> tup
         *own_health.duties(node.health),
         *quarantine_record.duties(node.held),
         *ring.duties(node.traffic),
-        *fallback.duties(learning.fallback, is_wanted=settings.engine.learn_fallback),
         *token_use.duties(node.use),
         *tbt_cap_check.duties(learning.caps),
         *kept_effects.duties(learning.effects),

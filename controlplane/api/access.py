@@ -63,8 +63,6 @@ RULES: Mapping[tuple[str, str], Access] = {
     ("PUT", "/policy"): Access.ADMIN,
     ("GET", "/policy/history"): Access.READ,
     ("POST", "/policy/rollback"): Access.ADMIN,
-    ("GET", "/policy/fallback"): Access.READ,
-    ("POST", "/policy/fallback"): Access.ADMIN,
     ("GET", "/version"): Access.ANYONE,
     ("GET", "/whoami"): Access.ANYONE,
     ("GET", "/profiles"): Access.READ,

@@ -1,4 +1,4 @@
-"""The policy in force, its shadow, its splits, what it falls back to; and setting another."""
+"""The policy in force, its shadow, its splits; and setting another."""
 
 from __future__ import annotations
 
@@ -11,11 +11,9 @@ from starlette.responses import RedirectResponse, Response
 
 from pdmuxd.controlplane.api.auth import caller_of
 from pdmuxd.controlplane.api.effects import EffectOut, effects_of
-from pdmuxd.controlplane.api.fallback import FallbackOut
 from pdmuxd.controlplane.api.policy import PolicyRevisionOut, PolicySplitOut, PolicyStateOut, ShadowOut
 from pdmuxd.controlplane.events.messages import instant
 from pdmuxd.controlplane.history.history import History
-from pdmuxd.controlplane.node.learned_fallback import FallbackLearning
 from pdmuxd.controlplane.node.scheduling import HISTORY_LIMIT, SPEC_MAX, Pairs, Scheduling
 from pdmuxd.controlplane.outlook.what_if import Predictors
 from pdmuxd.controlplane.services.control_plane import ControlPlane
@@ -26,7 +24,7 @@ from pdmuxd.controlplane.web.pages import page_router, sheet
 from pdmuxd.controlplane.web.past import happened
 from pdmuxd.controlplane.web.tables import Column, CsvName, Table, count, long, ms, rate, share, when
 from pdmuxd.controlplane.web.times import At, MaybeWindow, Shown
-from pdmuxd.engine.core.errors import EngineError, InvalidValueError, StaleVersionError
+from pdmuxd.engine.core.errors import InvalidValueError, StaleVersionError
 from pdmuxd.engine.core.policies.registry import known_policies
 
 SPLITS_ALLOWED = "pairs such as 96|36, with commas between: SMs for prefill, then for decode"
@@ -37,7 +35,6 @@ def policy_routes(
     telemetry: Telemetry,
     history: History,
     predictors: Predictors,
-    fallback: FallbackLearning,
 ) -> APIRouter:
     """`/ui/policy`, the form on it, and its history."""
     router, scheduling = page_router(), control_plane.scheduling
@@ -47,10 +44,10 @@ def policy_routes(
         request: Request, at: At = None, window: MaybeWindow = None, csv: CsvName = ""
     ) -> Response:
         shown = Shown.now_unless(at, window, time.time())
-        # What is learned, and effects, belong to the event loop.
+        # Effects belong to the event loop.
         effects = effects_of(await telemetry.effects.told())
         if shown.is_all:
-            return await asyncio.to_thread(show, request, csv, _learned(fallback), effects)
+            return await asyncio.to_thread(show, request, csv, effects)
         seen = await happened(history, shown, "policy", "engine")
         return await asyncio.to_thread(show_past, request, shown, csv, effects, seen)
 
@@ -58,8 +55,8 @@ def policy_routes(
     async def take_form(request: Request) -> Response:
         sent = await read_form(request)
         require_own_form(request, sent, session_of(request))
-        learned, effects = _learned(fallback), effects_of(await telemetry.effects.told())
-        return await asyncio.to_thread(take, request, sent, learned, effects)
+        effects = effects_of(await telemetry.effects.told())
+        return await asyncio.to_thread(take, request, sent, effects)
 
     def show_past(
         request: Request, shown: Shown, csv: str, effects: list[EffectOut], seen: Table
@@ -91,7 +88,6 @@ def policy_routes(
     def show(
         request: Request,
         csv: str,
-        learned: FallbackOut | None,
         effects: list[EffectOut],
         typed: Mapping[str, str] | None = None,
         error: str | None = None,
@@ -113,13 +109,12 @@ def policy_routes(
             status,
             title="Policy",
             heading=f"{state.running or state.policy or 'No policy'} decides.",
-            lines=_lines(state, learned),
+            lines=_lines(state),
             state="good" if state.in_force else "bad",
             shown=Shown.now_unless(None, None, time.time()),
             tables=(
                 _shadow(state.shadow_report),
                 _effects(effects),
-                _fallback(learned),
                 _history(history),
                 _known(),
             ),
@@ -130,9 +125,7 @@ def policy_routes(
             may_edit=caller_of(request.scope).role == "admin",
         )
 
-    def take(
-        request: Request, sent: Mapping[str, str], learned: FallbackOut | None, effects: list[EffectOut]
-    ) -> Response:
+    def take(request: Request, sent: Mapping[str, str], effects: list[EffectOut]) -> Response:
         predicting = predictors()
         context = None if predicting is None else predicting.context
         typed = {name: sent.get(name, "").strip() for name in ("policy", "shadow", "splits", "why")}
@@ -145,28 +138,19 @@ def policy_routes(
                     scheduling.set(_scheduling(typed), context, expected_version=version)
         except StaleVersionError as error:
             said = f"{error}. It was set meanwhile: look at what holds now, and send yours again."
-            return show(request, "", learned, effects, typed, said, 412)
+            return show(request, "", effects, typed, said, 412)
         except InvalidValueError as error:
-            return show(request, "", learned, effects, typed, str(error), 422)
+            return show(request, "", effects, typed, str(error), 422)
         return RedirectResponse("/ui/policy", 303)
 
     return router
 
 
-def _learned(fallback: FallbackLearning) -> FallbackOut | None:
-    try:
-        return FallbackOut.of(fallback.state())
-    except EngineError:
-        return None
-
-
-def _lines(state: PolicyStateOut, learned: FallbackOut | None) -> list[str]:
+def _lines(state: PolicyStateOut) -> list[str]:
     lines = []
     if state.waits_for is not None:
         waits = "the engine" if state.waits_for == "engine" else "the engine's next start"
         lines.append(f"What was set waits for {waits}{': ' + state.why if state.why else ''}.")
-    if learned is not None:
-        lines.append(f"{learned.plan} serves while predictions prove wrong.")
     return lines
 
 
@@ -280,22 +264,6 @@ def _effects(effects: list[EffectOut]) -> Table:
 
 def _per_s(count_of: int, length_ms: float) -> float | None:
     return 1000.0 * count_of / length_ms if length_ms else None
-
-
-def _fallback(learned: FallbackOut | None) -> Table:
-    found = None if learned is None else learned.learned
-    return Table(
-        name="fallback",
-        title="Fixed plans, replayed",
-        note="one of them serves while predictions prove wrong",
-        columns=(
-            count("step_tokens", "Tokens of a step"),
-            rate("goodput_per_s", "In time per s"),
-            rate("slower_goodput_per_s", "On a slower device"),
-        ),
-        rows=[] if found is None else [tuple(one.model_dump().values()) for one in found.candidates],
-        empty="No traffic was replayed for it yet.",
-    )
 
 
 def _history(history: list[PolicyRevisionOut]) -> Table:

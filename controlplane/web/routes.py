@@ -11,7 +11,6 @@ from pdmuxd.controlplane.history.alarms import AlarmStore
 from pdmuxd.controlplane.history.history import History
 from pdmuxd.controlplane.history.incidents import IncidentStore
 from pdmuxd.controlplane.node.engine_actions import EngineActions
-from pdmuxd.controlplane.node.learned_fallback import FallbackLearning
 from pdmuxd.controlplane.node.quarantine import QuarantineActions
 from pdmuxd.controlplane.node.traffic_replays import ReplayJobs
 from pdmuxd.controlplane.outlook.slo_preview import Previews
@@ -61,7 +60,6 @@ def add_pages(
     actions: EngineActions,
     quarantine: QuarantineActions,
     replays: ReplayJobs,
-    fallback: FallbackLearning,
     engine_log: EngineLog,
     settings: SettingsInForce,
     reports: Reports,
@@ -84,7 +82,7 @@ def add_pages(
         partition_routes(control_plane, telemetry, history, pictures),
         gpu_routes(control_plane, telemetry, history, pictures, actions, quarantine, engine_log),
         profile_routes(control_plane, telemetry, history),
-        policy_routes(control_plane, telemetry, history, predictors, fallback),
+        policy_routes(control_plane, telemetry, history, predictors),
         what_if_routes(telemetry, predictors, known_costs),
         replay_routes(control_plane, replays, predictors, reports),
         report_routes(reports),

@@ -66,7 +66,6 @@ def build_admin_plane(
         actions=actions,
         quarantine=node.held,
         replays=learning.replays,
-        fallback=learning.fallback,
         daemon_actions=lifecycle,
         engine_log=node.engine_log,
         metrics_need_token=settings.admin.metrics_need_token,

@@ -13,10 +13,9 @@ from pdmuxd.daemon.duties.kept_forecasts import ForecastKeeper
 from pdmuxd.daemon.duties.refinement import Refinement
 from pdmuxd.daemon.duties.shipped_profile import StandIn
 from pdmuxd.daemon.duties.tbt_cap_check import TbtCapKeeper
-from pdmuxd.daemon.metrics.collectors import DeliveryCollector, FallbackCollector, TbtCostCollector
+from pdmuxd.daemon.metrics.collectors import DeliveryCollector, TbtCostCollector
 from pdmuxd.daemon.serving.live_predictors import LivePredictors
 from pdmuxd.daemon.settings import Settings
-from pdmuxd.daemon.traffic.fallback import FallbackKeeper
 from pdmuxd.daemon.traffic.jobs import TrafficReplays
 
 
@@ -28,7 +27,6 @@ class Learning:
     replays: TrafficReplays
     refinement: Refinement
     stand_in: StandIn
-    fallback: FallbackKeeper
     caps: TbtCapKeeper
     effects: EffectsKeeper
     delivery: DeliveryKeeper
@@ -60,15 +58,6 @@ def build_learning(settings: Settings, control_plane: ControlPlane, node: Node) 
         directory=lambda: telemetry.directory,
         emulated=emulated,
     )
-    fallback = FallbackKeeper(
-        state_dir / "fallbacks.json",
-        replays,
-        status=supervisor.status,
-        directory=lambda: telemetry.directory,
-        clock=time.time,
-        publish=node.bus.publish,
-    )
-    registry.register(FallbackCollector(fallback.state))
     caps = TbtCapKeeper(
         state_dir / "tbt-caps.json",
         telemetry,
@@ -88,7 +77,6 @@ def build_learning(settings: Settings, control_plane: ControlPlane, node: Node) 
             at_bound=telemetry.alarm_watch.on_at_bound,
         ),
         stand_in=StandIn(control_plane, is_wanted=settings.engine.sglang.shipped_profile),
-        fallback=fallback,
         caps=caps,
         effects=EffectsKeeper(state_dir / "effects.json", telemetry.effects),
         delivery=delivery,

@@ -10,7 +10,7 @@ from pdmuxd.daemon.building.admin_plane import AdminPlane, build_admin_plane
 from pdmuxd.daemon.building.data_plane import DataPlane, build_data_plane
 from pdmuxd.daemon.building.learning import Learning, build_learning
 from pdmuxd.daemon.building.node import Node
-from pdmuxd.daemon.bus import DirectoryChanged, FallbackLearned, TbtFloorsChanged
+from pdmuxd.daemon.bus import DirectoryChanged, TbtFloorsChanged
 from pdmuxd.daemon.events import (
     connect_engine,
     connect_gateway,
@@ -75,5 +75,4 @@ def _connect(node: Node, data: DataPlane, learning: Learning) -> None:
     bus.subscribe(Hello, learning.stand_in.on_hello)
     connect_engine(bus, node.supervisor)
     bus.subscribe(DirectoryChanged, learning.caps.on_directory)
-    bus.publish(FallbackLearned(learning.fallback.tokens_for))
     bus.publish(TbtFloorsChanged(learning.caps.floors_s()))

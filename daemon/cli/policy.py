@@ -11,7 +11,6 @@ import typer
 from pdmuxd.daemon.cli.admin_client import AdminClient, admin_client
 from pdmuxd.daemon.cli.completing import policies
 from pdmuxd.daemon.cli.output import AsJson, instant, percent, print_fields, print_json, print_table
-from pdmuxd.engine.core.errors import PdmuxdError
 
 if TYPE_CHECKING:
     from pdmuxd.tui.client.api import models
@@ -20,7 +19,6 @@ app = typer.Typer(help="Show and change the policy in force, its splits and its 
 
 IN_FORCE_WITHIN_S = 2.0
 _POLL_S = 0.05
-_LEARNING_POLL_S = 0.5
 _DEFAULT, _NONE = "default", "none"
 
 Spec = Annotated[
@@ -114,28 +112,6 @@ def history(
     print_table(rows, empty="the policy is that of the settings; nothing was set")
 
 
-@app.command(epilog="Example: pdmuxd policy fallback --learn")
-def fallback(
-    ctx: typer.Context,
-    learn: Annotated[
-        bool, typer.Option("--learn", help="Replay the last hour's traffic now, and wait for the outcome.")
-    ] = False,
-    as_json: AsJson = False,
-) -> None:
-    """Show which fixed plan serves while predictions prove wrong, and what it loses by that."""
-    with admin_client(ctx) as client:
-        found = client.learn_fallback() if learn else client.get_fallback()
-        while learn and found["is_learning"]:
-            time.sleep(_LEARNING_POLL_S)
-            found = client.get_fallback()
-    if learn and found["reason"] is not None:
-        raise PdmuxdError(found["reason"])
-    if as_json:
-        print_json(found)
-    else:
-        _print_fallback(found)
-
-
 @app.command("list", epilog="Example: pdmuxd policy list")
 def list_(ctx: typer.Context, as_json: AsJson = False) -> None:
     """List the policies that there are."""
@@ -187,38 +163,6 @@ def _print(found: Mapping[str, Any], *, as_json: bool) -> None:
             f"the shadow's {percent(report['shadow_late_ratio'])}; SMs for prefill: "
             f"{report['prefill_sms_mean']:.1f}, the shadow's {report['shadow_prefill_sms_mean']:.1f}"
         )
-
-
-def _print_fallback(found: Mapping[str, Any]) -> None:
-    learned = found["learned"]
-    if learned is None:
-        typer.echo(f"{found['plan']}: nothing was learned of this engine's traffic yet (see --learn)")
-        return
-    slower = f"{learned['slower_ratio']:g} times slower"
-    print_fields(
-        {
-            "fallback": found["plan"],
-            "learned": f"{instant(learned['learned_at'])}, from {learned['requests']:,} requests",
-            "loses": f"{percent(learned['regret_ratio'])} of what {learned['policy']} serves in time",
-            slower: f"{percent(learned['slower_regret_ratio'])}, had {learned['policy']} known it",
-        }
-    )
-    rows = [
-        {
-            "plan": learned["policy"],
-            "in time/s": f"{learned['goodput_per_s']:.2f}",
-            f"{slower}, in time/s": f"{learned['slower_goodput_per_s']:.2f}",
-        }
-    ]
-    rows += [
-        {
-            "plan": f"chunked:{one['step_tokens']}",
-            "in time/s": f"{one['goodput_per_s']:.2f}",
-            f"{slower}, in time/s": f"{one['slower_goodput_per_s']:.2f}",
-        }
-        for one in learned["candidates"]
-    ]
-    print_table(rows, empty="")
 
 
 def _wanted(found: Mapping[str, Any]) -> dict[str, object]:

@@ -14,7 +14,6 @@ from prometheus_client.registry import Collector
 
 from pdmuxd.controlplane.events.messages import AlarmKind, EventType
 from pdmuxd.controlplane.node.engine_status import EngineState, EngineStatus
-from pdmuxd.controlplane.node.learned_fallback import FallbackState
 from pdmuxd.controlplane.telemetry.slo_violations import Cause
 from pdmuxd.controlplane.telemetry.telemetry import Telemetry
 from pdmuxd.controlplane.tenants.records import TenantRecord
@@ -143,23 +142,6 @@ class DeliveryCollector(Collector):
             yield _one("pdmuxd_delivery_late_seconds", self._late.measured_s)
         if self._late.planned_s is not None:
             yield _one("pdmuxd_delivery_planned_seconds", self._late.planned_s)
-
-
-class FallbackCollector(Collector):
-    """The plan that serves while predictions prove wrong."""
-
-    def __init__(self, state: Callable[[], FallbackState]) -> None:
-        self._state = state
-
-    def collect(self) -> Iterator[Metric]:
-        """prometheus_client's call."""
-        state = self._state()
-        yield _one("pdmuxd_fallback_step_tokens", state.step_tokens)
-        if state.learned is not None:
-            regret = gauge_family("pdmuxd_fallback_regret_ratio")
-            regret.add_metric(("as_predicted",), state.learned.regret_ratio)
-            regret.add_metric(("slower",), state.learned.slower_regret_ratio)
-            yield regret
 
 
 class TokenCollector(Collector):

@@ -244,16 +244,6 @@ GROUPS: dict[str, tuple[Definition, ...]] = {
             "Of these, that miss the TBT target by prediction: of the policy in force and of its shadow.",
             "policy",
         ),
-        _gauge(
-            "fallback_step_tokens",
-            "Tokens of the fused steps that serve while predictions prove wrong.",
-        ),
-        _gauge(
-            "fallback_regret_ratio",
-            "Share of the goodput in force that it loses, in replays; `device`: as predicted, or slower. "
-            "Absent until one was learned.",
-            "device",
-        ),
         _counter("engine_steps", "Engine steps. This and the next six start at 0 with each engine."),
         _counter("engine_switches", "Changes of the partition group."),
         _counter("engine_preemptions", "Prefills set aside for a shorter one."),

@@ -130,11 +130,6 @@ class EngineSection(_Section):
     restart_backoff_max_s: Annotated[Number, Field(ge=0.01, le=3600)] = Field(
         30.0, description="Seconds that the wait for a restart grows to."
     )
-    learn_fallback: bool = Field(
-        True,
-        description="Whether recent traffic is replayed once an hour, to learn what to fall back on while "
-        "predictions prove wrong: about a minute of one core at the lowest priority.",
-    )
     sglang: SglangSection = SglangSection()
 
     @property

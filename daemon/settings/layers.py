@@ -26,6 +26,11 @@ OTHER_VARIABLES = frozenset(
     {CONFIG_VARIABLE, "PDMUXD_ADMIN_TOKEN", "PDMUXD_API_KEY", "PDMUXD_ENGINE_API_KEY", "PDMUXD_URL"}
 )
 """Not settings: the path of pdmuxd.toml, what clients carry, and what the daemon tells its engine."""
+RETIRED = {
+    "engine.learn_fallback": "nothing is learned to fall back on: while predictions prove wrong, steps have "
+    "a fixed size",
+}
+"""Settings that there were, and why there are none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,6 +142,8 @@ def _unknown(key: str, value: object, origin: str) -> str:
         if origin.startswith("file"):
             return f"{key} is {value!r} ({origin}): allowed is a table, [{key}]"
         return f"{key} is a group of keys ({origin}): give one of them, such as {_of_section(key)}"
+    if key in RETIRED:
+        return f"{key} ({origin}) is no longer a setting, take it out: {RETIRED[key]}"
     near = difflib.get_close_matches(key, sorted(key_names()), n=1, cutoff=0.6) or [
         name for name in sorted(key_names()) if name.replace(".", "_") == key or name.endswith(f".{key}")
     ]

@@ -23,7 +23,7 @@ from pdmuxd.daemon.supervisor.run import EngineRun
 from pdmuxd.daemon.supervisor.sync import SettingsSync
 from pdmuxd.daemon.tokens.counts import TokenCounts
 from pdmuxd.engine.core.errors import ConflictError, EngineError, EngineSetupError, LinkError
-from pdmuxd.engine.link.messages import EngineSettings, Hello
+from pdmuxd.engine.link.messages import EngineSettings
 
 # From each state, the states that may follow.
 TRANSITIONS: dict[EngineState, tuple[EngineState, ...]] = {
@@ -111,11 +111,6 @@ class Supervisor:
         self._set_policy = settings.policy or None
         policy = settings.policy or self._plan_policy
         self._sync.want(msgspec.structs.replace(settings, policy=policy))
-
-    def use_fallback(self, fallback: Callable[[Hello], int | None]) -> None:
-        """Tell engines the tokens of their fused steps while predictions prove wrong, and the one that runs
-        at once."""
-        self._sync.use_fallback(fallback)
 
     def use_floors(self, floors_s: Mapping[str, float]) -> None:
         """Tell engines the strictest TBT targets to plan for, by tenant that is capped, and the one that runs

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Protocol
 
 import msgspec
@@ -41,7 +41,6 @@ class SettingsSync:
         ack_timeout_s: float = ACK_TIMEOUT_S,
     ) -> None:
         """`plan_policy`: what an engine is assumed to work by that was not started here."""
-        self._fallback: Callable[[Hello], int | None] = lambda _: None
         self._floors_s: Mapping[str, float] = {}
         self._delivery_s: float | None = None
         self._wanted = wanted
@@ -56,7 +55,7 @@ class SettingsSync:
         self._acked: int | None = None
         self._refused: Ack | None = None
         self._sends_again = False
-        """The same settings once more, since the fallback, the floors or the delivery that are sent
+        """The same settings once more, since the floors or the delivery that are sent
         with them are others."""
         self._changed = asyncio.Event()
         self._settled = asyncio.Event()
@@ -126,12 +125,6 @@ class SettingsSync:
     def use_policy(self, policy: str) -> None:
         """The next engine has `policy`; the one that runs, if any, keeps its own."""
         self._wanted = msgspec.structs.replace(self._wanted, policy=policy)
-
-    def use_fallback(self, fallback: Callable[[Hello], int | None]) -> None:
-        """The tokens of an engine's fused steps while predictions prove wrong are told, or are others."""
-        self._fallback = fallback
-        self._sends_again = True
-        self._on_change()
 
     def use_floors(self, floors_s: Mapping[str, float]) -> None:
         """Tell the strictest TBT targets to plan for, by tenant that is capped."""
@@ -203,8 +196,6 @@ class SettingsSync:
     def _fitting(self) -> EngineSettings:
         """What is wanted, without predictors of another engine, or a policy that it has refused."""
         settings = msgspec.structs.replace(self._wanted, delivery_s=self._delivery_s)
-        if self._hello is not None:
-            settings = msgspec.structs.replace(settings, fallback_tokens=self._fallback(self._hello))
         if self._floors_s:
             tenants = (
                 msgspec.structs.replace(each, tbt_floor_s=self._floors_s.get(each.tenant))

@@ -67,17 +67,10 @@ class TrafficReplays:
         self._entries: OrderedDict[str, _Entry] = OrderedDict()
         self._one_at_a_time = asyncio.Lock()
 
-    async def begin(
-        self,
-        variants: tuple[WantedVariant, ...],
-        *,
-        minutes: float,
-        least: int = 1,
-        most: int = MOST_REQUESTS,
-    ) -> Job:
-        """Replay the newest requests, at most so many.
+    async def begin(self, variants: tuple[WantedVariant, ...], *, minutes: float) -> Job:
+        """Replay the newest requests, at most MOST_REQUESTS.
 
-        Raises: EngineError if there is no engine or less traffic, ConflictError if too many wait.
+        Raises: EngineError if there is no engine or no traffic, ConflictError if too many wait.
         """
         if sum(not _has_ended(entry.job) for entry in self._entries.values()) > MOST_WAITING:
             raise ConflictError(f"{MOST_WAITING} replays wait already; cancel one or wait for them")
@@ -85,14 +78,9 @@ class TrafficReplays:
         if hello is None:
             raise EngineError("no engine has introduced itself yet, so there is nothing to replay on")
         since_s = self._clock() - 60.0 * minutes
-        requests = await asyncio.to_thread(self._ring.read, since_s=since_s, limit=most)
+        requests = await asyncio.to_thread(self._ring.read, since_s=since_s, limit=MOST_REQUESTS)
         if not requests:
             raise EngineError(f"no request that ended was captured in the last {minutes:g} minutes")
-        if len(requests) < least:
-            raise EngineError(
-                f"{len(requests)} requests were captured in the last {minutes:g} minutes; "
-                f"at least {least} are needed"
-            )
         task = self._task(hello, requests, variants)
         _require_bounded(task)
         job = Job(
@@ -122,13 +110,6 @@ class TrafficReplays:
             entry.job = replace(entry.job, state="cancelled")
             if entry.running is not None:
                 entry.running.cancel()
-        return entry.job
-
-    async def ended(self, job_id: str) -> Job:
-        """Wait for its end. Raises: NotFoundError."""
-        entry = self._find(job_id)
-        if entry.running is not None:
-            await asyncio.gather(entry.running, return_exceptions=True)
         return entry.job
 
     async def close(self) -> None:

@@ -90,9 +90,6 @@ class EngineSettings(msgspec.Struct, frozen=True, kw_only=True, tag="settings"):
     """(prefill_sms, decode_sms) of the splits to choose among; None: the engine's own."""
     shadow: str | None = None
     """A policy that decides on the same observations without acting."""
-    fallback_tokens: int | None = None
-    """Of a fused step while predictions prove wrong, as it was learned for this engine; None: as it is by
-    itself."""
     delivery_s: float | None = None
     """By how much the p99 of gaps is longer at clients than in the engine, as measured; None: as the engine
     has it by itself."""

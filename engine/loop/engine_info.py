@@ -32,13 +32,11 @@ class EngineInfo(Protocol):
         spec: str,
         predictors: Predictors | None,
         splits: Splits | None,
-        fallback_tokens: int | None = None,
         delivery_s: float | None = None,
     ) -> tuple[AnyPolicy, tuple[int, ...]]:
         """A policy that chooses among `splits` or the engine's own, and the streams of its table's groups.
 
-        `fallback_tokens`: of a fused step while predictions prove wrong. `delivery_s`: by how much gaps are
-        longer at clients, where it was measured.
+        `delivery_s`: by how much gaps are longer at clients, where it was measured.
         Raises: PolicyError, PartitionError, ProfileError.
         """
 

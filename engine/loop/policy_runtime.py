@@ -39,8 +39,8 @@ def target_of(sent: TenantSlo) -> Target:
     )
 
 
-_Wanted = tuple[str, Predictors | None, Splits | None, int | None, float | None]
-"""Policy, predictors, splits, tokens of the fallback and delivery, as `EngineInfo.build` takes them."""
+_Wanted = tuple[str, Predictors | None, Splits | None, float | None]
+"""Policy, predictors, splits and delivery, as `EngineInfo.build` takes them."""
 
 
 class PolicyRuntime:
@@ -49,7 +49,7 @@ class PolicyRuntime:
     def __init__(self, engine: EngineInfo, policy: str) -> None:
         """Raises: PolicyError, PartitionError."""
         self._engine = engine
-        self._wanted: _Wanted = (policy, None, None, None, None)
+        self._wanted: _Wanted = (policy, None, None, None)
         self._shadow_spec: str | None = None
         self.shadow: Shadow | None = None
         """Decides on the same observations; nothing is done of it."""
@@ -152,7 +152,6 @@ class PolicyRuntime:
                 settings.predictors,
                 splits_of(settings.partitions),
                 shadow=settings.shadow,
-                fallback_tokens=settings.fallback_tokens,
                 delivery_s=settings.delivery_s,
             )
         except (PolicyError, PartitionError, SloError, ProfileError) as error:
@@ -174,7 +173,6 @@ class PolicyRuntime:
         splits: Splits | None = None,
         *,
         shadow: str | None = None,
-        fallback_tokens: int | None = None,
         delivery_s: float | None = None,
     ) -> None:
         """Decide by this policy and these predictors from now on, or once no prefill is under way.
@@ -183,13 +181,13 @@ class PolicyRuntime:
 
         Predictors of the profile in force, only refined: the policy says what of that it has learned stays.
         """
-        wanted = (spec, predictors, splits, fallback_tokens, delivery_s)
+        wanted = (spec, predictors, splits, delivery_s)
         is_same = wanted == self._wanted
         if is_same and shadow == self._shadow_spec:
             return
         shadowing = None
         if shadow is not None:
-            shadowing, _ = self._engine.build(shadow, predictors, splits, None, delivery_s)
+            shadowing, _ = self._engine.build(shadow, predictors, splits, delivery_s)
         built = None if is_same else self._engine.build(*wanted)
         self._shadow(shadow, shadowing, is_another=spec != self._wanted[0], predictors=predictors)
         if built is None:

@@ -37,7 +37,6 @@ class SglangPolicies:
         spec: str,
         predictors: Predictors | None,
         splits: Splits | None,
-        fallback_tokens: int | None = None,
         delivery_s: float | None = None,
     ) -> tuple[AnyPolicy, tuple[int, ...]]:
         """The policy and the streams of its groups; its unsplit form if the model cannot be split.
@@ -45,7 +44,6 @@ class SglangPolicies:
         Raises: PolicyError, PartitionError, ProfileError; also for a policy that is then replaced.
         """
         context = self._engine_info.context(predictors).delivering(delivery_s)
-        context = replace(context, fallback_tokens=fallback_tokens)
         if splits is not None:
             context = replace(context, splits=splits)
         asked = parse_policy(spec)

@@ -15,42 +15,10 @@ from shared_apps import lent_app
 
 from pdmuxd.controlplane.node.engine_actions import Action, Done
 from pdmuxd.controlplane.node.engine_status import NO_ENGINE, EngineStatus
-from pdmuxd.controlplane.node.learned_fallback import Fallback, FallbackCandidate, FallbackState
 from pdmuxd.controlplane.node.quarantine import Held
 from pdmuxd.controlplane.outlook.tbt_costs import TbtCost
 from pdmuxd.controlplane.services.control_plane import ControlPlane
 from pdmuxd.controlplane.telemetry.telemetry import Telemetry
-
-LEARNED = Fallback(
-    step_tokens=256,
-    policy="auto",
-    learned_s=1_700_000_000.0,
-    requests=500,
-    goodput_per_s=8.0,
-    slower_goodput_per_s=5.0,
-    slower_ratio=1.7,
-    candidates=(
-        FallbackCandidate(step_tokens=256, goodput_per_s=6.0, slower_goodput_per_s=4.0),
-        FallbackCandidate(step_tokens=512, goodput_per_s=8.0, slower_goodput_per_s=0.1),
-    ),
-)
-
-
-class MadeUpFallback:
-    """Knows nothing until it is asked to learn, and then everything once it was looked at."""
-
-    def __init__(self) -> None:
-        self.now = FallbackState(step_tokens=512, learned=None, is_learning=False)
-        self.outcome = FallbackState(step_tokens=256, learned=LEARNED, is_learning=False)
-
-    def state(self) -> FallbackState:
-        if self.now.is_learning:
-            self.now = self.outcome
-        return self.now
-
-    async def begin(self) -> FallbackState:
-        self.now = FallbackState(step_tokens=512, learned=None, is_learning=True)
-        return self.now
 
 
 class MadeUpQuarantine:
@@ -86,7 +54,6 @@ class AdminDaemon:
         self.script: list[dict[str, Any]] = []
         """How the engine differs from one that serves, call after call; the last stays."""
         self.in_flight: dict[str, int] = {}
-        self.fallback = MadeUpFallback()
         self.quarantine = MadeUpQuarantine()
         self.costs: tuple[TbtCost, ...] = ()
         self._control_plane = control_plane
@@ -101,7 +68,6 @@ class AdminDaemon:
         return {
             "telemetry": self.telemetry,
             "actions": self,
-            "fallback": self.fallback,
             "quarantine": self.quarantine,
             "known_costs": lambda: self.costs,
         }

@@ -27,7 +27,6 @@ ADMIN_TOKEN = "the-admin-token"
 STANDING_IN = frozenset(
     {
         "actions",
-        "fallback",
         "history",
         "known_costs",
         "predictors",

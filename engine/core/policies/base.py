@@ -42,9 +42,6 @@ class PolicyContext:
     """By how much the p99 of the gaps between tokens is longer at clients than in the engine."""
     delivery_share: float = 0.1
     """The share of a TBT target that is left for that, at most."""
-    fallback_tokens: int | None = None
-    """Tokens of a fused step, decoding requests included, while predictions prove wrong, as replays of recent
-    traffic have it; None: nothing was learned yet."""
 
     def planned_tbt_s(self, target_s: float | None) -> float:
         """What a step may take if its tokens are to meet a TBT target: the target less the delivery, for

@@ -53,8 +53,9 @@ LATE_RATIO = 1.1
 the weights are read, or layers launched: with 32 at a time a long prompt is late for hundreds of steps."""
 
 FIXED_STEP_TOKENS = 512
-"""Tokens of a step, decoding requests included, where no prediction can say how many, and nothing was learned
-of the traffic: the fixed chunk that did best on chat (H200, Llama-8B and CodeLlama-34B, SGLang 0.5.23)."""
+"""Tokens of a step, decoding requests included, where no prediction can say how many: the fixed chunk that
+did best on chat (H200, Llama-8B and CodeLlama-34B, SGLang 0.5.23), and the one that replays of traffic found
+again on six loads of nine (decision 0019)."""
 
 MOST_STEADY_TOKENS = 2048
 """A step that goes on while others wait is no larger than the best size up to this: in the profiles that are
@@ -80,10 +81,9 @@ def decode_alone(obs: Observation, table: PartitionTable) -> Decision:
     )
 
 
-def fixed_prompt_tokens(decode_bs: int, step_tokens: int | None = None) -> int:
-    """What a step of `step_tokens`, or of `FIXED_STEP_TOKENS`, leaves for the prompt; a large decode batch
-    leaves the least."""
-    return max(LEAST_PROMPT_TOKENS, (step_tokens or FIXED_STEP_TOKENS) - decode_bs)
+def fixed_prompt_tokens(decode_bs: int) -> int:
+    """What a step of `FIXED_STEP_TOKENS` leaves for the prompt; a large decode batch leaves the least."""
+    return max(LEAST_PROMPT_TOKENS, FIXED_STEP_TOKENS - decode_bs)
 
 
 def chunk_lengths(
@@ -231,7 +231,7 @@ class FusedSteps:
 
     def fixed_step(self, obs: Observation, batch: tuple[WaitingRequest, ...]) -> Plan:
         """A step of a fixed size, used while predictions prove wrong."""
-        tokens = fixed_prompt_tokens(obs.decode.bs, self.context.fallback_tokens)
+        tokens = fixed_prompt_tokens(obs.decode.bs)
         step_s = self.step_s(obs, tokens, batch)
         return self.plan(obs, tokens, step_s, reason=Reason.PREDICTIONS_WRONG)
 

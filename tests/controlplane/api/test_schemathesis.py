@@ -11,7 +11,6 @@ from pathlib import Path
 
 import pytest
 import schemathesis
-from admin_daemon import MadeUpFallback
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis.errors import Unsatisfiable
 from profiling import measured_profile
@@ -122,7 +121,6 @@ def schema() -> Iterator[schemathesis.BaseSchema]:
             actions=AnyAction(),
             daemon_actions=AnyDaemon(),
             replays=Jobs(),
-            fallback=MadeUpFallback(),
         )
         config = schemathesis.Config.from_dict(CONFIG)
         yield schemathesis.openapi.from_asgi(OPENAPI_PATH, app, headers=HEADERS, config=config)

@@ -10,7 +10,7 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import pytest
-from admin_daemon import MadeUpFallback, MadeUpQuarantine
+from admin_daemon import MadeUpQuarantine
 from browsers import Browser
 from msgspec import structs
 from profiling import greeting_of, measured_profile
@@ -96,7 +96,6 @@ def call(control_plane: ControlPlane, known: Telemetry, actions: Actions, jobs: 
         actions=actions,
         replays=jobs,
         quarantine=MadeUpQuarantine(),
-        fallback=MadeUpFallback(),
         settings=lambda: SETTINGS,
     )
 

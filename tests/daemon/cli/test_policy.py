@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import pytest
 from admin_daemon import AdminDaemon
-from msgspec.structs import replace
 
 from pdmuxd.controlplane.services.control_plane import ControlPlane
 
@@ -46,17 +45,3 @@ def test_one_line_says_what_is_wrong(
 
 def test_the_policies_are_listed(pdmuxd, control_plane: ControlPlane) -> None:
     assert "static:P,D" in pdmuxd("policy", "list").out
-
-
-def test_the_fallback_is_learned_and_shown_with_its_regret(pdmuxd, daemon: AdminDaemon) -> None:
-    assert "chunked:512: nothing was learned" in pdmuxd("policy", "fallback").out
-    out = pdmuxd("policy", "fallback", "--learn").out
-    assert "chunked:256" in out
-    assert "25% of what auto serves in time" in out
-    assert "20%, had auto known it" in out
-    assert pdmuxd("policy", "fallback", "--json").json["step_tokens"] == 256
-
-
-def test_it_is_one_line_when_nothing_could_be_learned(pdmuxd, daemon: AdminDaemon) -> None:
-    daemon.fallback.outcome = replace(daemon.fallback.outcome, reason="the replay is cancelled: why")
-    assert "the replay is cancelled" in pdmuxd("policy", "fallback", "--learn", code=1).err

@@ -10,14 +10,12 @@ from scrapes import samples, value
 from telemetry_feeds import HandClock, heartbeat, step, telemetry
 
 from pdmuxd.controlplane.node.engine_status import EngineStatus
-from pdmuxd.controlplane.node.learned_fallback import Fallback, FallbackCandidate, FallbackState
 from pdmuxd.daemon.duties.host_load import HostCollector, HostLoad
 from pdmuxd.daemon.httpd.metrics import HttpCollector
 from pdmuxd.daemon.metrics import Metrics
 from pdmuxd.daemon.metrics.collectors import (
     DeliveryCollector,
     EngineCollector,
-    FallbackCollector,
     QuarantineCollector,
     TbtCostCollector,
     TokenCollector,
@@ -54,31 +52,6 @@ def metrics(fed):
     return made
 
 
-FALLBACK = FallbackState(
-    step_tokens=256,
-    learned=Fallback(
-        step_tokens=256,
-        policy="auto",
-        learned_s=0.0,
-        requests=500,
-        goodput_per_s=8.0,
-        slower_goodput_per_s=5.0,
-        slower_ratio=1.7,
-        candidates=(FallbackCandidate(step_tokens=256, goodput_per_s=6.0, slower_goodput_per_s=4.0),),
-    ),
-    is_learning=False,
-)
-
-
-def test_regret_is_told_once_a_fallback_was_learned():
-    metrics = Metrics()
-    metrics.registry.register(FallbackCollector(lambda: FALLBACK))
-    found = metrics.registry.get_sample_value
-    assert found("pdmuxd_fallback_step_tokens") == 256
-    assert found("pdmuxd_fallback_regret_ratio", {"device": "as_predicted"}) == 0.25
-    assert found("pdmuxd_fallback_regret_ratio", {"device": "slower"}) == 0.2
-
-
 def of_engine(status):
     metrics = Metrics()
     metrics.registry.register(EngineCollector(status))
@@ -89,7 +62,6 @@ def test_every_family_is_defined_and_every_definition_is_exported(fed):
     stats = msgspec.structs.replace(STATS, gpu_clock_mhz=1395, gpu_power_w=698.5, shadow=SHADOW)
     fed.status = lambda: EngineStatus(state="serving", since_s=0.0, stats=stats)
     metrics = Metrics()
-    fallback = FallbackCollector(lambda: FALLBACK)
     costs = TbtCostCollector(SimpleNamespace(cost_s={}, cost_ratios={}, caps=dict), metrics.tenants)
     histogram("pdmuxd_loop_lag_seconds", metrics.registry)
     late = DeliveryCollector(SimpleNamespace(measured_s=0.004, planned_s=0.003))
@@ -97,7 +69,7 @@ def test_every_family_is_defined_and_every_definition_is_exported(fed):
     counts = TokenCounts()
     tokens, garbage = TokenCollector(counts), GarbageCounts(list)
     host = HostCollector(HostLoad(counts.pace), counts.pace)
-    others = (late, HttpCollector(()), fallback, costs, tokens, garbage, quarantine, host)
+    others = (late, HttpCollector(()), costs, tokens, garbage, quarantine, host)
     for collector in (*collectors(fed, metrics.tenants, node_limit=1024), *others):
         metrics.registry.register(collector)
     exported = {

@@ -146,6 +146,10 @@ def test_the_others_are_counted_when_several_values_are_wrong() -> None:
         ('"data.port" = 1\n', 'unknown key "data.port" (file {})'),
         ("data = 5\n", "data is 5 (file {}): allowed is a table, [data]"),
         ("[data.port]\nx = 1\n", "unknown key data.port.x (file {})"),
+        (
+            "[engine]\nlearn_fallback = false\n",
+            "engine.learn_fallback (file {}) is no longer a setting, take it out: nothing is learned",
+        ),
     ],
 )
 def test_the_start_is_refused_when_a_key_of_the_file_is_unknown(

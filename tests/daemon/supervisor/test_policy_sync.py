@@ -55,29 +55,6 @@ async def test_the_engine_goes_on_with_the_policy_that_it_had_when_it_refuses_an
     assert (link.sent[-1], sync.policy_difference) == ((7, "auto", None), None)
 
 
-async def test_what_was_learned_for_such_an_engine_goes_with_the_settings_and_again_when_it_changes():
-    sync = SettingsSync(SETTINGS)
-    link = Link(sync)
-    sent = []
-
-    async def send(msg):
-        sent.append((msg.version, msg.fallback_tokens))
-        await Link.send(link, msg)
-
-    link.send = send
-    known = {greeting_of().model: 256}
-    sync.use_fallback(lambda hello: known.get(hello.model))
-    sync.meet(greeting_of())
-    await settle(sync, link)
-    await settle(sync, link)
-    assert sent == [(3, 256)], "nothing is said twice"
-    known[greeting_of().model] = 1024
-    sync.use_fallback(lambda hello: known.get(hello.model))
-    await settle(sync, link)
-    assert sent == [(3, 256), (3, 1024)]
-    assert sync.in_force
-
-
 async def test_steps_are_planned_for_a_floor_when_a_tenant_is_capped_and_no_longer_when_it_is_free():
     tenants = tuple(
         TenantSlo(

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from pdmuxd.engine.core.policies.fusedsteps import FIXED_STEP_TOKENS
 from pdmuxd.engine.emulator.engine import EmulatedEngine
 from pdmuxd.engine.emulator.profile import load_profile
 from pdmuxd.engine.emulator.requests import EmulatedRequest, Phase
@@ -25,19 +26,14 @@ def settings(version: int, policy: str, **changes: object) -> EngineSettings:
     return EngineSettings(version=version, policy=policy, tenants=(TENANT,), **changes)  # type: ignore[arg-type]
 
 
-def test_the_learned_fallback_serves_while_predictions_prove_wrong() -> None:
+def test_steps_of_a_fixed_size_serve_while_predictions_prove_wrong() -> None:
     serving = Serving("auto:nosplit")  # what splits take more than predicted is foreseen after a few
     assert serving.engine.apply(settings(1, "auto:nosplit")).error is None
     list(serving.go_on(1.0))
     assert serving.steps_of("predictions_wrong") == []
     serving.engine.throttle(3.0)
     list(serving.go_on(3.0))
-    assert max(serving.steps_of("predictions_wrong")) > 256, "as it is by itself"
-    assert serving.engine.apply(settings(2, "auto:nosplit", fallback_tokens=128)).error is None
-    list(serving.go_on(0.5))
-    serving.records.clear()
-    list(serving.go_on(2.5))
-    assert {128} == set(serving.steps_of("predictions_wrong"))
+    assert set(serving.steps_of("predictions_wrong")) == {FIXED_STEP_TOKENS}
 
 
 class Serving:

@@ -537,20 +537,6 @@ class AsyncOperations(ABC):
         )
         return found
 
-    async def get_fallback(self, *, timeout_s: float | None = None) -> models.FallbackOut:
-        """Show what serves while predictions prove wrong, and its regret against the policy in force."""
-        found: models.FallbackOut = await self.request("GET", "/policy/fallback", timeout_s=timeout_s)
-        return found
-
-    async def learn_fallback(
-        self, *, why: str | None = None, idempotency_key: str | None = None, timeout_s: float | None = None
-    ) -> models.FallbackOut:
-        """Look for a better one now, in replays of the last hour's traffic. It is used once it is found."""
-        found: models.FallbackOut = await self.request(
-            "POST", "/policy/fallback", why=why, idempotency_key=idempotency_key, timeout_s=timeout_s
-        )
-        return found
-
     async def list_profiles(self, *, timeout_s: float | None = None) -> list[models.ProfileOut]:
         """List all profiles, newest first."""
         found: list[models.ProfileOut] = await self.request("GET", "/profiles", timeout_s=timeout_s)

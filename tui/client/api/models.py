@@ -173,14 +173,6 @@ class BusyOut(TypedDict):
     lowest_feasible_tbt_ms: float | None
 
 
-class CandidateOut(TypedDict):
-    """A fixed plan, replayed."""
-
-    step_tokens: int
-    goodput_per_s: float
-    slower_goodput_per_s: float
-
-
 class ChangeOut(TypedDict):
     """One thing that was learned, or reset."""
 
@@ -449,30 +441,6 @@ class EngineStatsOut(TypedDict):
     stalls: int
     host_delays: int
     hidden: HiddenOut
-
-
-class FallbackLearnedOut(TypedDict):
-    """What a replay of recent traffic has said."""
-
-    learned_at: str
-    policy: str
-    requests: int
-    goodput_per_s: float
-    slower_goodput_per_s: float
-    slower_ratio: float
-    regret_ratio: float
-    slower_regret_ratio: float
-    candidates: list[CandidateOut]
-
-
-class FallbackOut(TypedDict):
-    """The plan that serves while predictions prove wrong: fused steps of one size, in order of arrival."""
-
-    plan: str
-    step_tokens: int
-    learned: FallbackLearnedOut | None
-    is_learning: bool
-    reason: str | None
 
 
 class FitOut(TypedDict):

@@ -47,8 +47,6 @@ class Operations(Waiting):
     set_policy = waited(AsyncOperations.set_policy)
     roll_back_policy = waited(AsyncOperations.roll_back_policy)
     list_policy_history = waited(AsyncOperations.list_policy_history)
-    get_fallback = waited(AsyncOperations.get_fallback)
-    learn_fallback = waited(AsyncOperations.learn_fallback)
     list_profiles = waited(AsyncOperations.list_profiles)
     import_profile = waited(AsyncOperations.import_profile)
     get_active_profile = waited(AsyncOperations.get_active_profile)
