@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
+from types import SimpleNamespace
+from typing import cast
 
 import pytest
 
+from pdmuxd.controlplane.outlook import corrected as correcting
 from pdmuxd.controlplane.outlook.corrected import TIMES_OFF, corrected
 from pdmuxd.controlplane.outlook.queue_forecast import Forecast, TenantForecast
 from pdmuxd.controlplane.telemetry.delivery_delays import Got
+from pdmuxd.controlplane.telemetry.recent import EndedRequest
+from pdmuxd.controlplane.telemetry.telemetry import Telemetry
+from pdmuxd.engine.core.quantiles import nearest_rank
 from pdmuxd.engine.core.slo import Slo
 from pdmuxd.engine.link.durations import bucket_of
 
@@ -71,3 +78,36 @@ def test_a_tenant_of_which_too_little_is_known_stays_as_it_was_forecast() -> Non
     after = made([0.1] * 10, 0.5)
     assert predicted(after, after, {}) == after.tenants["chat"]
     assert replace(after.tenants["chat"]).ttft_between is None
+
+
+def ended(tenant: str, new_tokens: int) -> EndedRequest:
+    return EndedRequest(
+        tenant=tenant,
+        arrived_s=90.0,
+        ended_s=95.0,
+        new_tokens=new_tokens,
+        reused_tokens=0,
+        output_tokens=3,
+        ttft_s=0.1,
+        ttft_met=True,
+        gaps=2,
+        gaps_met=2,
+    )
+
+
+def test_the_usual_length_is_looked_for_once_for_each_tenant(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A search sorts thousands of lengths, and holds Python's lock meanwhile."""
+    searched: list[list[float]] = []
+
+    def counted(values: Iterable[float], share: float) -> float | None:
+        searched.append(list(values))
+        return nearest_rank(searched[-1], share)
+
+    monkeypatch.setattr(correcting, "nearest_rank", counted)
+    names = ["chat"] * 50 + ["new"]
+    waits = [SimpleNamespace(tenant=name, arrived_s=99.0) for name in names]
+    telemetry = cast(Telemetry, SimpleNamespace(open=SimpleNamespace(without_a_token=lambda: waits)))
+    requests = [*(ended("chat", length) for length in (100, 300, 200)), ended("idle", 7)]
+    found = correcting.waiting_requests(telemetry, requests, now_s=100.0)
+    assert [(one.tenant, one.new_tokens) for one in found] == [("chat", 200)] * 50
+    assert searched == [[100, 300, 200]]
