@@ -22,6 +22,7 @@ from typing import Any
 import httpx
 import process_logs
 import psutil
+from forked_sglang import ForkedProcess, source_of
 
 from pdmuxd.daemon.process.ports import free_port
 from pdmuxd.engine.link.measuring import Measure, Measured, MeasureMode
@@ -103,19 +104,30 @@ def ranks(tp_size: int) -> dict[str, str]:
 class _Server:
     """A process that is waited for and ended with its children."""
 
-    def __init__(self, folder: Path, command: Sequence[str], port: int, **own: str) -> None:
+    def __init__(
+        self, python: Path, folder: Path, words: Sequence[str], port: int, *, tp_size: int, **own: str
+    ) -> None:
+        """`words` are a module's name and its arguments."""
         self.base_url = f"http://127.0.0.1:{port}"
         self.log_path = folder / "server.log"
+        self.log_path.write_bytes(b"")
+        self.process = self._begin(python, tp_size, words, environment(**own))
+        process_logs.watch(self.log_path, lambda: self.process.poll() is None)
+
+    def _begin(
+        self, python: Path, tp_size: int, words: Sequence[str], env: dict[str, str]
+    ) -> subprocess.Popen[bytes] | ForkedProcess:
+        if tp_size == 1:
+            return ForkedProcess(source_of(python, environment()), words, env, self.log_path)
         with self.log_path.open("wb") as log:
-            self.process = subprocess.Popen(
-                command,
-                env=environment(**own),
+            return subprocess.Popen(
+                [str(python), "-P", "-m", *words],
+                env=env,
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
             )
-        process_logs.watch(self.log_path, lambda: self.process.poll() is None)
 
     @property
     def log(self) -> str:
@@ -159,11 +171,11 @@ class StockServer(_Server):
         variables: Mapping[str, str] | None = None,
     ) -> None:
         port = free_port()
-        command = [str(python), "-P", "-m", "sglang.launch_server", "--model-path", str(model)]
-        command += ["--host", "127.0.0.1", "--port", str(port), "--disable-overlap-schedule", *CPU_FLAGS]
-        command += ["--api-key", KEY, "--tp-size", str(tp_size), *flags]
+        words = ["sglang.launch_server", "--model-path", str(model)]
+        words += ["--host", "127.0.0.1", "--port", str(port), "--disable-overlap-schedule", *CPU_FLAGS]
+        words += ["--api-key", KEY, "--tp-size", str(tp_size), *flags]
         own = {"SGLANG_PLUGINS": "none"} | ranks(tp_size) | dict(variables or {})
-        super().__init__(folder, command, port, **own)
+        super().__init__(python, folder, words, port, tp_size=tp_size, **own)
 
 
 class OurServer(_Server):
@@ -184,12 +196,13 @@ class OurServer(_Server):
         # Not pytest's folder: a socket's path has at most 107 bytes.
         self._sockets = tempfile.TemporaryDirectory(prefix="pdm")
         self.link_address = f"ipc://{self._sockets.name}/engine"
-        command = [str(python), "-P", "-m", "pdmuxd.engine.sglang", "--model", str(model)]
-        command += ["--host", "127.0.0.1", "--port", str(port), "--link", self.link_address]
-        command += ["--policy", policy, "--tp-size", str(tp_size), "--parent-pid", str(os.getpid())]
-        command += ["--", *CPU_FLAGS, *flags]
+        parent = os.getpid() if tp_size > 1 else source_of(python, environment()).pid
+        words = ["pdmuxd.engine.sglang", "--model", str(model)]
+        words += ["--host", "127.0.0.1", "--port", str(port), "--link", self.link_address]
+        words += ["--policy", policy, "--tp-size", str(tp_size), "--parent-pid", str(parent)]
+        words += ["--", *CPU_FLAGS, *flags]
         own = ranks(tp_size) | dict(variables or {})
-        super().__init__(folder, command, port, PDMUXD_ENGINE_API_KEY=KEY, **own)
+        super().__init__(python, folder, words, port, tp_size=tp_size, PDMUXD_ENGINE_API_KEY=KEY, **own)
 
     def __exit__(self, *_):
         super().__exit__()
