@@ -80,7 +80,6 @@ _DOUBLINGS = typer.Option(
     help="Run what the search found twice as long, so many times at most, until no more requests miss in the "
     "second half than in the first; the search goes on at lower rates where the longer run does not hold. "
     "Not with --rates, whose runs are as long as asked.",
-    show_default=f"{DEFAULT_DOUBLINGS}",
 )
 _SHUFFLE = typer.Option("--shuffle", help="Draw the trace's requests in a seeded order.")
 _MAX_INPUT = typer.Option("--max-input", min=1, help="Leave out requests with more input tokens.")
@@ -104,7 +103,7 @@ class _RunOptions:
     seeds: Annotated[int, _SEEDS] = 3
     seed: Annotated[int, _SEED] = 0
     resolution: Annotated[float, _RESOLUTION] = DEFAULT_RESOLUTION
-    doublings: Annotated[int | None, _DOUBLINGS] = None
+    doublings: Annotated[int, _DOUBLINGS] = DEFAULT_DOUBLINGS
     shuffle: Annotated[bool, _SHUFFLE] = False
     max_input: Annotated[int | None, _MAX_INPUT] = None
     ablate: Annotated[bool, _ABLATE] = False
@@ -129,8 +128,9 @@ def compare_policies(
     tbts_s = [
         tbt / 1000.0 for tbt in _numbers("--tbt-ms", tbt_ms, *(limit * 1000.0 for limit in TBT_RANGE_S))
     ]
-    refuse_together(runs.rates is not None and runs.doublings is not None, "--rates", "--doublings")
-    doublings = DEFAULT_DOUBLINGS if runs.doublings is None else runs.doublings
+    source = ctx.get_parameter_source("doublings")
+    is_given = source is not None and source.name != "DEFAULT"
+    refuse_together(runs.rates is not None and is_given, "--rates", "--doublings")
     rates_rps = _numbers("--rates", runs.rates, MIN_RATE_RPS, MAX_RATE_RPS) if runs.rates is not None else ()
     loaded = options.load_profile()
     named = _split(policies) if policies else [] if runs.ladder else _split([DEFAULT_POLICIES])
@@ -154,7 +154,7 @@ def compare_policies(
         seeds=tuple(range(runs.seed, runs.seed + runs.seeds)),
         shuffle=runs.shuffle,
         resolution=runs.resolution,
-        doublings=0 if rates_rps else doublings,
+        doublings=0 if rates_rps else runs.doublings,
     )
     console = Console(stderr=True)
     with CompareProgress(console, shown=console.is_terminal and not output.no_progress) as progress:

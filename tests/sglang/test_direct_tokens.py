@@ -2,12 +2,9 @@
 
 import asyncio
 import json
-import re
 
-import httpx
 import pytest
-from both_ways import ATTEMPTS, MODEL
-from lone_gateway import KEY as CLIENT_KEY
+from both_ways import ATTEMPTS, events
 
 PROMPTS = ("Hello", "Tell me about the number 7. " * 5, "Ein Satz mit Umläuten: äöü. ", "数字七")
 OPTIONS = {
@@ -34,17 +31,6 @@ OPTIONS = {
         },
     },
 }
-
-
-async def events(url, path, body):
-    """The answer's events, without what differs from request to request."""
-    headers = {"Authorization": f"Bearer {CLIENT_KEY}"}
-    async with httpx.AsyncClient(base_url=url, headers=headers, timeout=120) as client:
-        response = await client.post(path, json={"model": MODEL, "stream": True} | body)
-    said = response.text
-    assert response.status_code == 200, said
-    said = re.sub(r'"id":"[0-9a-f]+"', '"id":""', said)
-    return re.sub(r'"created":\d+', '"created":0', said).split("\n\n")
 
 
 def ask(path, prompt):

@@ -15,7 +15,7 @@ from pdmuxd.engine.core.slo import DEFAULT_SLO
 
 def plan(
     *,
-    seconds: float = 3.0,
+    seconds: float = 1.5,
     seeds: tuple[int, ...] = (0, 1),
     resolution: float = 0.2,
     attainment: float = 0.95,

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import Any
 
 from pdmuxd.controlplane.events.messages import TenantsEvent
+from pdmuxd.controlplane.events.outcomes import Outcome
 from pdmuxd.controlplane.node.engine_status import NO_ENGINE
 from pdmuxd.controlplane.outlook.what_if import Predicting
 from pdmuxd.controlplane.services.directory import DirectorySnapshot
+from pdmuxd.controlplane.telemetry.judged import JudgedRequest
 from pdmuxd.controlplane.telemetry.telemetry import Telemetry
 from pdmuxd.controlplane.tenants.records import TenantRecord
 from pdmuxd.engine.core.observing import NOTHING_HIDDEN
@@ -154,8 +156,14 @@ def directory(version: int = 1, **tbt_s: float) -> DirectorySnapshot:
     return DirectorySnapshot(version=version, tenants=tenants, keys={})
 
 
-def telemetry(clock: HandClock, **tbt_s: float) -> Telemetry:
-    made = Telemetry(clock=clock)
+def telemetry(
+    clock: HandClock,
+    *,
+    on_settled: Callable[[JudgedRequest], None] = lambda _: None,
+    on_outcome: Callable[[str, Outcome], None] = lambda *_: None,
+    **tbt_s: float,
+) -> Telemetry:
+    made = Telemetry(clock=clock, on_settled=on_settled, on_outcome=on_outcome)
     made.on_directory(directory(**(tbt_s or {"chat": 0.04})))
     return made
 

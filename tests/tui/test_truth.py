@@ -45,9 +45,15 @@ def clock():
 
 
 @pytest.fixture
-def known(clock):
+def hearers():
+    """Who is told how requests ended; the telemetry has begun by the time some of them are there."""
+    return []
+
+
+@pytest.fixture
+def known(clock, hearers):
     """`batch` is served; of `chat` the few that ended were in time, and those that wait are late."""
-    fed = telemetry(clock, chat=0.04, batch=0.2)
+    fed = telemetry(clock, on_outcome=lambda *told: [hear(*told) for hear in hearers], chat=0.04, batch=0.2)
     for number in range(FLOOD):
         fed.on_request(request_record(request_id=f"b{number}", tenant="batch"))
     fed.on_request(request_record(request_id="c"))
@@ -61,8 +67,8 @@ def known(clock):
     return fed
 
 
-def metrics_of(fed):
-    made = Metrics()
+def metrics_of(fed, made=None):
+    made = made or Metrics()
     made.use_tenants(fed.directory.tenants)
     for collector in collectors(fed, made.tenants, node_limit=1024):
         made.registry.register(collector)
@@ -148,13 +154,13 @@ class RealRoutes(ConsoleDaemon):
 
 
 @pytest.fixture
-def whole(known, clock):
+def whole(known, clock, hearers):
     """The same with decisions, a guard, refusals and a request that two targets were missed by."""
     beat = heartbeat(prefill_sms=96, decode_sms=36, partition_id=1, running=4, waiting=2, uptime_s=60.0)
     known.status = lambda: replace(NO_ENGINE, state="serving", hello=HELLO, stats=beat)
     known.in_flight = lambda: {"chat": STARVING, "batch": 2}
     metrics = metrics_of(known)
-    known._on_outcome = metrics.request_over
+    hearers.append(metrics.request_over)
     known.on_message(HELLO)
     for number in range(40):
         record = step(step=number, now_s=clock() - START_S + number / 100, **GUARDED)
@@ -282,10 +288,11 @@ async def test_no_screen_contradicts_metrics_or_rest(console, whole, clock, tmp_
 
 
 async def test_what_an_edit_did_is_what_metrics_counted_since(console, clock, tmp_path):
-    fed = telemetry(clock, chat=0.04, batch=0.2)
-    metrics = metrics_of(fed)
-    fed._on_settled = metrics.request_judged
-    fed._on_outcome = metrics.request_over
+    metrics = Metrics()
+    fed = telemetry(
+        clock, on_settled=metrics.request_judged, on_outcome=metrics.request_over, chat=0.04, batch=0.2
+    )
+    metrics_of(fed, metrics)
     fed.on_message(HELLO)
 
     def serve(prefix, count, late):

@@ -6,7 +6,7 @@ import pytest
 from telemetry_feeds import HandClock, request_record, telemetry, tenants_event
 
 from pdmuxd.controlplane.telemetry.attainment import FIVE_MINUTES_S, TargetCounts
-from pdmuxd.controlplane.telemetry.judged import Delivered
+from pdmuxd.controlplane.telemetry.judged import Delivered, JudgedRequest
 from pdmuxd.controlplane.telemetry.settling import RECORD_WITHIN_S
 from pdmuxd.controlplane.telemetry.telemetry import Telemetry
 from pdmuxd.engine.link.durations import bucket_of
@@ -18,8 +18,14 @@ def clock() -> HandClock:
 
 
 @pytest.fixture
-def known(clock: HandClock) -> Telemetry:
-    return telemetry(clock, chat=0.04)
+def settled() -> list[JudgedRequest]:
+    """What was told of requests that are over."""
+    return []
+
+
+@pytest.fixture
+def known(clock: HandClock, settled: list[JudgedRequest]) -> Telemetry:
+    return telemetry(clock, on_settled=settled.append, chat=0.04)
 
 
 def begin(known: Telemetry, request_id: str = "r1") -> None:
@@ -128,10 +134,8 @@ def test_a_requests_delivery_is_shown(known: Telemetry) -> None:
 
 @pytest.mark.parametrize("is_answered_first", [False, True])
 def test_a_batch_of_prompts_counts_as_one_request(
-    known: Telemetry, clock: HandClock, *, is_answered_first: bool
+    known: Telemetry, clock: HandClock, settled: list[JudgedRequest], *, is_answered_first: bool
 ) -> None:
-    settled = []
-    known._on_settled = settled.append
     known.on_begin("r1", tenant="chat", path="/v1/completions")
     known.on_read("r1", is_streamed=False, body_bytes=4000, read_s=0.0, answers=3)
     if is_answered_first:
@@ -149,9 +153,9 @@ def test_a_batch_of_prompts_counts_as_one_request(
     assert (one.gaps, one.gaps_missed, one.gap_max_s) == (30, 3, 0.2)
 
 
-def test_what_is_known_of_a_batch_counts_when_a_record_is_lost(known: Telemetry, clock: HandClock) -> None:
-    settled = []
-    known._on_settled = settled.append
+def test_what_is_known_of_a_batch_counts_when_a_record_is_lost(
+    known: Telemetry, clock: HandClock, settled: list[JudgedRequest]
+) -> None:
     known.on_begin("r1", tenant="chat", path="/v1/completions")
     known.on_read("r1", is_streamed=False, body_bytes=4000, read_s=0.0, answers=2)
     known.on_request(request_record(request_id="r1_0"))
@@ -163,10 +167,8 @@ def test_what_is_known_of_a_batch_counts_when_a_record_is_lost(known: Telemetry,
 
 
 def test_choices_with_ids_of_their_own_are_not_followed_by_one_that_failed(
-    known: Telemetry, clock: HandClock
+    known: Telemetry, clock: HandClock, settled: list[JudgedRequest]
 ) -> None:
-    settled = []
-    known._on_settled = settled.append
     known.on_begin("r1", tenant="chat", path="/v1/completions")
     known.on_read("r1", is_streamed=False, body_bytes=4000, read_s=0.0, answers=2)
     for name in ("x", "y"):

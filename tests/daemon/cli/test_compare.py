@@ -97,6 +97,7 @@ def test_longer_prompts_are_left_out_and_said_when_a_limit_is_given(
         (["--profile", "h300"], "unknown profile 'h300'; shipped are"),
         (["--drop-too-long", "--clip"], "--drop-too-long and --clip cannot be given together"),
         (["--rates", "8", "--doublings", "1"], "--rates and --doublings cannot be given together"),
+        (["--rates", "8", "--doublings", "2"], "--rates and --doublings cannot be given together"),
         (["--max-input", "1"], "all 40 requests have more than 1 input tokens"),
         (["--json", "/none/c.json"], "/none/c.json: cannot be written"),
     ],

@@ -27,9 +27,11 @@ def rounded(value: object) -> object:
     return value if value is None or isinstance(value, str | int) else rounded(msgspec.to_builtins(value))
 
 
-def run(rate_rps: float, slo: Slo = DEFAULT_SLO, kv_capacity_tokens: int | None = None):
+def run(
+    rate_rps: float, slo: Slo = DEFAULT_SLO, kv_capacity_tokens: int | None = None, seconds: float = 10.0
+):
     of = plan(40, kv_capacity_tokens=kv_capacity_tokens)
-    trace = draw(of.trace, rate_rps=rate_rps, seconds=10.0, seed=1, shuffle=True)
+    trace = draw(of.trace, rate_rps=rate_rps, seconds=seconds, seed=1, shuffle=True)
     return replace(of, trace=trace, slo=slo)
 
 
@@ -63,7 +65,7 @@ def test_giving_up_changes_no_verdict_when_a_run_is_probed(
     policy: str,
     kv_capacity_tokens: int | None,
 ) -> None:
-    of = run(rate_rps, slo(ttft_s, tbt_s, attainment), kv_capacity_tokens)
+    of = run(rate_rps, slo(ttft_s, tbt_s, attainment), kv_capacity_tokens, seconds=4.0)
     whole = probe(of, policy, rate_rps, give_up=False)
     early = probe(of, policy, rate_rps)
     assert holds(early, of.slo) == holds(whole, of.slo)

@@ -278,7 +278,7 @@ async def test_nothing_is_left_of_a_tenant_when_it_is_deleted(rig):
 
 async def test_a_budget_of_money_reserves_what_a_request_may_cost_and_counts_what_it_did(rig):
     told = []
-    rig.limiter._on_cost = lambda tenant, nanos: told.append((tenant, nanos))
+    rig.limiter = Limiter(clock=rig.clock, wall=rig.clock.wall, on_cost=lambda *cost: told.append(cost))
     rig.limiter.use_prices(DEAR)
     rig.use(spend_cents_per_day=100)
     first = rig.enter(size=200, most=500)
