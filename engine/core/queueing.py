@@ -29,8 +29,10 @@ MARGIN_SHARE = 0.08
 """Of its target that a request which has waited for long must have left: at overload everybody is served at
 the last moment, and a prediction that is a little short would make near misses of them all."""
 
-AGED_SHARE = 0.08
-"""Prompt tokens that aged requests are credited per prompt token of the others."""
+AGED_SHARE = 0.04
+"""Prompt tokens that aged requests are credited per prompt token of the others. What they get, the others
+lack: near capacity, with 0.08, a late prompt that was served made others late
+(docs/measurements/README.md, "The last percent")."""
 
 LATE_PRICE = 4
 """Times its tokens, what a request whose deadline is unreachable costs of the credit if it goes before it has

@@ -2,11 +2,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from observations import LinearLatency, waiting
 
 from pdmuxd.engine.core.overload import (
+    LATE_ALLOWED,
     LATE_STEP,
     LOWEST_SHARE,
     MEMORY_S,
@@ -104,6 +106,27 @@ def test_it_ends_when_everybody_is_in_time_again() -> None:
         [over], now_s=0.0, late={over.request_id}, passed_over={over.request_id}, waiting=[over]
     )
     assert late.kept_shares["a"] == 0.99
+
+
+def served(overload: Overload, request: WaitingRequest) -> Overload:
+    return overload.with_admitted([request], now_s=0.0, late=(), passed_over=(), waiting=[request])
+
+
+def test_requests_in_time_make_up_for_as_many_late_ones_as_are_allowed() -> None:
+    (request,) = within(0.5, "a", 1, over=False)
+    overload = shares(a=0.5)
+    for _ in range(round(1.0 / LATE_ALLOWED)):
+        overload = served(overload, request)
+    assert overload.kept_shares["a"] == pytest.approx(0.5 + LATE_STEP)
+    assert overload.with_late([request]).kept_shares["a"] == pytest.approx(0.5)
+
+
+def test_a_late_request_among_many_in_time_is_no_overload() -> None:
+    (request,) = within(0.5, "a", 1, over=False)
+    overload = NO_OVERLOAD.with_late([request])
+    for _ in range(round(1.0 / LATE_ALLOWED) + 1):
+        overload = served(overload, request)
+    assert overload is NO_OVERLOAD
 
 
 def test_a_queue_says_that_shares_decided() -> None:

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from observations import linear_context, observe, running_prefill, sampled, waiting
 
 from pdmuxd.engine.core.policies.registry import build_policy
+from pdmuxd.engine.core.queueing import AGED_SHARE
 from pdmuxd.engine.core.types import Decision, Observation, PrefillMode, PrefillSample, QueueOrder
 
 URGENT, EASY, LATE = (
@@ -60,7 +61,7 @@ def test_what_a_step_leaves_out_is_not_counted_as_begun() -> None:
     policy = build_policy("slack/chunked:1000", linear_context())
     queue = tuple(waiting(i, 1000, deadline_s=1e6 + i) for i in range(3))
     _, state = policy.decide(observe(queue=queue), policy.initial_state())
-    assert state.queue.aged_credit_tokens == pytest.approx(80.0)
+    assert state.queue.aged_credit_tokens == pytest.approx(1000 * AGED_SHARE)
     chunk = running_prefill(4000, mode=PrefillMode.CHUNKED)
     _, again = policy.decide(observe(prefill=chunk, queue=queue), policy.initial_state())
     assert again.queue.aged_credit_tokens == 0.0, "the prompt in chunks takes the whole step"
