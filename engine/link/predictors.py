@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import msgspec
 
 from pdmuxd.engine.core.guard import ContentionGuard, GuardCell
@@ -61,12 +63,10 @@ def latency_model(predictors: Predictors, prior: RooflineModel) -> SoloRunModel:
 
     The roofline is the engine's `prior`, with the device and overheads of the profile if it has any.
     """
-    fallback = RooflineModel(
-        model=prior.model,
+    fallback = replace(
+        prior,
         device=predictors.device or prior.device,
         overheads=predictors.overheads or prior.overheads,
-        tensor_parallel=prior.tensor_parallel,
-        fused_tile_rows=prior.fused_tile_rows,
     )
     by_sms = {each.sms: each for each in predictors.corrections}
     none = Correction(sms=0)
