@@ -1,12 +1,13 @@
 """The emulated engine on the requests of `late-behind`, beside what was measured on a GPU.
 
     python tests/lab emulated-late-behind [--rows docs/measurements/h100/late-behind.jsonl.gz]
-        [--device served-h100] [--in-flight 256] [--throttle-s 10 --throttle-ratio 1.3]
+        [--device served-h100] [--in-flight 256] [--throttle-s 10 --throttle-ratio 1.3] [--stall-ratio 0.02]
 
 Virtual time. The requests are drawn as `late-behind` draws them; one that comes while `--in-flight` others
 are in the engine is refused, as by the tenant's limit. Emulated beside measured: TTFT, gaps between tokens,
 the share of good requests of those answered. With `--throttle-s` all takes `--throttle-ratio` times as long
-until then, as on a GPU that is too hot at first; what was measured beside it was not throttled.
+until then, as on a GPU that is too hot at first; what was measured beside it was not throttled. With
+`--stall-ratio` that share of steps stands still for `--stall-ms` as well, as on a slow host.
 """
 
 from __future__ import annotations
@@ -91,6 +92,8 @@ def main() -> None:
     parser.add_argument("--fused-step-us", type=float, help="of each fused step, in place of the device's")
     parser.add_argument("--throttle-s", type=float, default=0.0)
     parser.add_argument("--throttle-ratio", type=float, default=1.0)
+    parser.add_argument("--stall-ratio", type=float, default=0.0)
+    parser.add_argument("--stall-ms", type=float, default=20.0)
     args = parser.parse_args()
     table = Table(title=f"{args.device} / measured; ms and %")
     for column in (
@@ -107,6 +110,8 @@ def main() -> None:
     if args.fused_step_us is not None:
         launches = replace(profile.launches, fused_step_s=args.fused_step_us * 1e-6)
         profile = replace(profile, launches=launches)
+    noise = replace(profile.noise, stall_ratio=args.stall_ratio, stall_s=1e-3 * args.stall_ms)
+    profile = replace(profile, noise=noise)
     for line in gzip.decompress(args.rows.read_bytes()).splitlines():
         row = json.loads(line)
         if row["model"] != MODEL or row.get("is_slow_host"):

@@ -30,6 +30,7 @@ import random
 import re
 import shutil
 import signal
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -352,6 +353,8 @@ class Serving:
             "PYTHONPATH": os.pathsep.join(filter(None, paths)),
             "LATE_BEHIND_FOLDER": str(self.marks),
         }
+        if args.stacks:
+            environ["LATE_BEHIND_STACKS"] = "1"
         if args.profile is not None:
             self._put_in_force(words, environ)
         self.log = (folder / "daemon.log").open("wb")
@@ -513,7 +516,8 @@ def arm(one: Serving, cell: CellOptions, seed: int, args: argparse.Namespace) ->
         "extra": FRONT_END_FIELD if token_path == "http" else {},
     }
     before, reports, begin_s = one.metrics(), one.reports(), time.monotonic()
-    with slow_host(one, cell.is_slow), steps_kept(one, args, f"{load} {cell.policy} {seed}"):
+    title = f"{load} {name} {cell.policy} {cell.tbt_ms:g} {seed}"
+    with slow_host(one, cell.is_slow), steps_kept(one, args, title), gpu_kept(one) as gpu:
         seen = subprocess.run(
             [*args.client_cores, sys.executable, "-P", __file__, "--client"],
             input=json.dumps(given),
@@ -545,6 +549,7 @@ def arm(one: Serving, cell: CellOptions, seed: int, args: argparse.Namespace) ->
         "output_tokens": told["pdmuxd_output_tokens_total"],
         "pauses": pauses(one, begin_s, end_s),
     }
+    row["gpu"] = {name: statistics.median(seen) for name, seen in gpu.items() if seen}
     row["gateway_collections_s"] = gateway_collections_s(after) - gateway_collections_s(before)
     row["loop_lag"] = {
         key: after[key] - before.get(key, 0.0) for key in after if key.startswith("pdmuxd_loop_lag_seconds_")
@@ -557,6 +562,11 @@ def arm(one: Serving, cell: CellOptions, seed: int, args: argparse.Namespace) ->
         key.partition("{")[2]: after[key] - before.get(key, 0.0)
         for key in after
         if key.startswith("pdmuxd_decisions_total") and after[key] > before.get(key, 0.0)
+    }
+    row["stalls"] = {
+        key.partition('"')[2].partition('"')[0]: after[key] - before.get(key, 0.0)
+        for key in after
+        if key.startswith("pdmuxd_engine_stalls_by_cause_total") and after[key] > before.get(key, 0.0)
     }
     row["predictions"] = {
         key.removeprefix("pdmuxd_prediction_"): after[key]
@@ -605,9 +615,30 @@ def steps_kept(one: Serving, args: argparse.Namespace, title: str) -> Iterator[N
         keeper.join()
 
 
+@contextlib.contextmanager
+def gpu_kept(one: Serving) -> Iterator[dict[str, list[float]]]:
+    """The SMs' clock in MHz and the power in W, asked for every 4 s."""
+    ended, seen = threading.Event(), dict[str, list[float]](clock_mhz=[], power_w=[])
+
+    def keep() -> None:
+        while not ended.wait(4.0):
+            metrics = one.metrics()
+            seen["clock_mhz"].append(1e-6 * total(metrics, "pdmuxd_engine_gpu_clock_hertz"))
+            seen["power_w"].append(total(metrics, "pdmuxd_engine_gpu_power_watts"))
+
+    keeper = threading.Thread(target=keep)
+    keeper.start()
+    try:
+        yield seen
+    finally:
+        ended.set()
+        keeper.join()
+
+
 OF_A_STEP = (
     *("at", "mode", "reason", "decode_sms", "decode_bs", "decode_reused_tokens", "prefill_new_tokens"),
     *("prefill_layers", "sitting_out", "predicted_ms", "measured_ms", "guard_ratio"),
+    "stall_cause",
 )
 COUNTED = (
     *("pdmuxd_tbt_requests_total", "pdmuxd_good_requests_total", "pdmuxd_tbt_gaps_total"),
@@ -704,7 +735,7 @@ def serving(args: argparse.Namespace) -> Iterator[Serving]:
         finally:
             one.close()
             if args.json is not None:
-                for kept in ("daemon.log", "state/engine.log"):
+                for kept in ("daemon.log", "state/engine.log", *(Path(name) / "marks").glob("*.stacks")):
                     with contextlib.suppress(OSError):
                         shutil.copy(Path(name) / kept, args.json.parent)
 
@@ -734,6 +765,9 @@ def main() -> int:
     parser.add_argument("--until-s", type=float, default=480.0, help="of all of this (default: %(default)s)")
     parser.add_argument("--json", type=Path, metavar="PATH", help="keep the rows there, after each")
     parser.add_argument("--steps", type=Path, metavar="PATH", help="add each decision's numbers there")
+    parser.add_argument(
+        "--stacks", action="store_true", help="where SGLang's scheduler is, 250 times a second"
+    )
     parser.add_argument("--profile", type=Path, help="an exported profile, put in force before the start")
     args = parser.parse_args()
     if args.client:

@@ -27,7 +27,7 @@ from pdmuxd.engine.link.predictors import Predictors
 
 SERVED, SERVED_H100 = "served", "served-h100"
 """Llama-8B on an H200 and on an H100 as SGLang serves it: partition kernels, the engine's own splits."""
-H100 = PROFILES.parent / "h100" / "llama-8b.profile.json.gz"
+H100 = PROFILES.parent / "h100" / "llama-8b-sampled.profile.json.gz"
 
 
 def _kind(about: str, *parts: tuple[float, tuple[float, float, int], tuple[float, float, int]]) -> Kind:
@@ -70,22 +70,22 @@ class EngineSplits(Profile):
 @cache
 def device(name: str) -> Profile:
     """`served`, `served-h100`, or a profile that the emulator ships, or a file. Raises: ProfileError."""
-    # The H200's ratios are those of docs/measurements/h200-emulator.md. On an H100 a fused step took 2.4 to
-    # 4.6 ms more than its profile says, of whatever size, and a decode step 0.2 ms more
-    # (docs/measurements/h100.md); what is beside splits was not measured there.
+    # The H200's ratios are of docs/measurements/h200-emulator.md; the H100's are fitted to 52,000 fused steps
+    # of one host (docs/measurements/h100.md). What is beside splits was not measured there.
     sources = {
-        SERVED: (PROFILES / "llama-8b.partition-kernels.profile.json.gz", 1.03, 600.0),
-        SERVED_H100: (H100, 1.0, 3300.0),
+        SERVED: (PROFILES / "llama-8b.partition-kernels.profile.json.gz", 1.03, 600.0, 0.0),
+        SERVED_H100: (H100, 1.08, 0.0, 8.0),
     }
     if name not in sources:
         return load_profile(name)
-    source, fused_ratio, fused_step_us = sources[name]
+    source, fused_ratio, fused_step_us, fused_request_us = sources[name]
     made = serving_profile(
         source,
         name,
         fused_serving_ratio=fused_ratio,
         colocated_serving_ratio=1.065,
         fused_step_us=fused_step_us,
+        fused_request_us=fused_request_us,
     )
     return EngineSplits(**{field.name: getattr(made, field.name) for field in fields(made)})
 

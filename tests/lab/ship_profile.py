@@ -77,14 +77,17 @@ def serving_profile(
     fused_serving_ratio: float = 1.0,
     colocated_serving_ratio: float = 1.0,
     fused_step_us: float = 0.0,
+    fused_request_us: float = 0.0,
 ) -> Profile:
     """The emulator's profile of a measured one."""
+    made = emulator_profile(refitted(read_file(source)))
+    per_layer_s = fused_request_us * 1e-6 / made.model.layers
     return replace(
-        emulator_profile(refitted(read_file(source))),
+        made,
         name=name,
         fused_serving_ratio=fused_serving_ratio,
         colocated_serving_ratio=colocated_serving_ratio,
-        launches=Launches(fused_step_s=fused_step_us * 1e-6),
+        launches=Launches(fused_step_s=fused_step_us * 1e-6, fused_layer_request_s=per_layer_s),
     )
 
 
@@ -97,6 +100,7 @@ if __name__ == "__main__":
     parser.add_argument("--fused-serving-ratio", type=float, default=1.0)
     parser.add_argument("--colocated-serving-ratio", type=float, default=1.0)
     parser.add_argument("--fused-step-us", type=float, default=0.0, help="between two fused steps")
+    parser.add_argument("--fused-request-us", type=float, default=0.0, help="of each that decodes in them")
     options = parser.parse_args()
     profile = serving_profile(**vars(options))
     sys.stdout.write(msgspec.json.encode(rounded(msgspec.to_builtins(profile))).decode() + "\n")

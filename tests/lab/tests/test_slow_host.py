@@ -69,7 +69,8 @@ def test_fused_steps_are_tried_again_after_a_slow_host():
         is_slow = request.arrival_s < SLOW_S
 
     # The rates are near what a device with little between its steps holds; this one's host is slow by itself.
-    quick = replace(device(SERVED_H100), launches=Launches(fused_step_s=0.0006))
+    launches = Launches(fused_step_s=0.0006)
+    quick = replace(device(SERVED_H100), fused_serving_ratio=1.0, launches=launches)
     profile = replace(quick, noise=SlowAtFirst(is_slow=lambda: is_slow))
     _, good = run("auto", arrivals, {"a": TARGET}, profile, on_next)
     recovered = np.array([request.arrival_s >= SLOW_S + 10.0 for request in arrivals])

@@ -147,6 +147,23 @@ async def _at_once(_: object) -> None:
     pass
 
 
+def _stacks(folder: Path) -> None:
+    """In SGLang's scheduler, every 4 ms: the time, what its main thread waited for a core and the process
+    computed so far, in seconds, and where the main thread is."""
+    main = threading.main_thread().ident
+    while b"sglang::scheduler" not in Path("/proc/self/cmdline").read_bytes():
+        time.sleep(1.0)
+    with (folder / f"{os.getpid()}.stacks").open("w") as out:
+        while True:
+            frame, rows = sys._current_frames().get(main), []
+            while frame is not None and len(rows) < 6:
+                code = frame.f_code
+                rows.append(f"{code.co_filename.rpartition('/')[2]}:{frame.f_lineno} {code.co_name}")
+                frame = frame.f_back
+            out.write(f"{time.time():.4f} {_waited_s():.4f} {time.process_time():.4f} {' < '.join(rows)}\n")
+            time.sleep(0.004)
+
+
 def _hidden() -> None:
     """Run the `sitecustomize.py` that Python would have imported without this one."""
     own = Path(__file__).resolve()
@@ -160,3 +177,5 @@ def _hidden() -> None:
 _hidden()
 if os.environ.get(FOLDER):
     threading.Thread(target=_watch, args=(Path(os.environ[FOLDER]),), daemon=True).start()
+    if os.environ.get("LATE_BEHIND_STACKS"):
+        threading.Thread(target=_stacks, args=(Path(os.environ[FOLDER]),), daemon=True).start()
