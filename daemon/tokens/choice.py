@@ -282,9 +282,12 @@ class Choice:
             if known < len(text) or (said.is_last and said.tail != self._said_end):
                 if self._said_end is not None:
                     self._on_mismatch(Mismatch.LATER)
-                self._put(said.head + _encoder.encode(text[known:]) + said.tail)
+                self._put(said.head + _encoder.encode(text[known:]) + self._behind_text(said))
         self._checksum = 0
         self._sent = max(self._sent, self._front_end)
+
+    def _behind_text(self, said: Said) -> bytes:
+        return said.tail
 
     def _put(self, event: bytes) -> None:
         self.outbox.put(self._numbers.renumbered(event))

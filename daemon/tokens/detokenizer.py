@@ -79,6 +79,10 @@ class Vocabulary:
         """Make text of them."""
         return str(self._tokenizer.decode(token_ids, skip_special_tokens=skip_special_tokens))
 
+    def name(self, token_id: int) -> str:
+        """How the vocabulary calls a token; empty if it has none."""
+        return str(self._tokenizer.id_to_token(token_id) or "")
+
     def single(self, token_id: int, *, skip_special_tokens: bool) -> str:
         """The text of a token by itself."""
         known = self._single[skip_special_tokens]

@@ -112,6 +112,8 @@ class Said(NamedTuple):
     tokens: int = 0
     """Of /generate: how many the answer has so far."""
     is_reasoning: bool = False
+    logprobs: bytes = b""
+    """What `tail` says of them, in OpenAI's events."""
 
 
 class _Delta(msgspec.Struct):
@@ -123,6 +125,7 @@ class _Delta(msgspec.Struct):
 class _Choice(msgspec.Struct):
     text: Raw | UnsetType = UNSET
     delta: _Delta | UnsetType = UNSET
+    logprobs: Raw = Raw(b"")
     finish_reason: str | None = None
 
 
@@ -133,6 +136,7 @@ class _Chunk(msgspec.Struct):
 
 class _TextDelta(msgspec.Struct):
     text: Raw | UnsetType = UNSET
+    thinking: Raw | UnsetType = UNSET
 
 
 class _BlockDelta(msgspec.Struct):
@@ -179,9 +183,9 @@ def read(shape: Shape, event: bytes) -> Said | None:
             case Shape.OPENAI:
                 return _read_chunk(event)
             case Shape.MESSAGES:
-                return _read_delta(event, _MESSAGE, b'"text":')
+                return _read_block_delta(event)
             case Shape.RESPONSES:
-                return _read_delta(event, _RESPONSE, b'"delta":')
+                return _read_output_delta(event)
             case Shape.GENERATE:
                 return _read_generated(event)
     except (msgspec.DecodeError, RecursionError):
@@ -228,6 +232,7 @@ def _read_chunk(event: bytes) -> Said | None:
         is_role=delta is not UNSET and delta.role is not None,
         is_last=choice.finish_reason is not None,
         is_reasoning=is_reasoning,
+        logprobs=bytes(choice.logprobs),
     )
 
 
@@ -240,19 +245,29 @@ def without_role(head: bytes) -> bytes:
     return head.replace(_ROLE, b"", 1)
 
 
-def _read_delta(event: bytes, name: bytes, key: bytes) -> Said | None:
-    if not event.startswith(name):
+def _read_block_delta(event: bytes) -> Said | None:
+    if not event.startswith(_MESSAGE):
         return None
-    data = memoryview(event)[len(name) + len(DATA) :]
-    if name is _MESSAGE:
-        value = _block_decoder.decode(data).delta.text
-        if value is UNSET:
-            return None
-    else:
-        value = _output_decoder.decode(data).delta
+    delta = _block_decoder.decode(memoryview(event)[len(_MESSAGE) + len(DATA) :]).delta
+    if delta.text is not UNSET:
+        return _delta(event, b'"text":', delta.text)
+    if delta.thinking is not UNSET:
+        return _delta(event, b'"thinking":', delta.thinking, is_reasoning=True)
+    return None
+
+
+def _read_output_delta(event: bytes) -> Said | None:
+    if not event.startswith(_RESPONSE):
+        return None
+    value = _output_decoder.decode(memoryview(event)[len(_RESPONSE) + len(DATA) :]).delta
+    return _delta(event, b'"delta":', value)
+
+
+def _delta(event: bytes, key: bytes, value: Raw, *, is_reasoning: bool = False) -> Said:
     raw = bytes(value)
     head, tail = _around(event, key, raw)
-    return Said(part="", text=text_decoder.decode(raw), head=head, tail=tail, skips_empty=True)
+    text = text_decoder.decode(raw)
+    return Said(part="", text=text, head=head, tail=tail, skips_empty=True, is_reasoning=is_reasoning)
 
 
 def _around(event: bytes, key: bytes, raw: bytes, *, part: str = "") -> tuple[bytes, bytes]:

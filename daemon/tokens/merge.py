@@ -13,6 +13,7 @@ from functools import partial
 from pdmuxd.daemon.tokens import forms
 from pdmuxd.daemon.tokens.choice import Choice, GrowingChoice, Mismatch, Numbers, Surroundings
 from pdmuxd.daemon.tokens.forms import NotUnderstoodError, Shape
+from pdmuxd.daemon.tokens.logprobs import LogprobChoice, LogprobWriter
 from pdmuxd.daemon.tokens.outbox import Outbox, deliver
 from pdmuxd.daemon.tokens.plain import PLAIN, Direct
 
@@ -41,6 +42,8 @@ class MergedStream:
         max_unsent_bytes: int,
         is_parsed: bool = False,
         think: Sequence[str] = (),
+        logprobs: LogprobWriter | None = None,
+        tells_all: bool = False,
         before_event: Callable[[], None] = lambda: None,
         on_mismatch: Callable[[Mismatch], None] = lambda _: None,
         on_unread: Callable[[], None] = lambda: None,
@@ -48,7 +51,8 @@ class MergedStream:
         """`before_event` reads the tokens that have arrived, so that they are used before an answer's end.
 
         With `is_parsed` the event that says who speaks has another form than text; `think` is how reasoning
-        begins and ends where that is told apart.
+        begins and ends where that is told apart. `logprobs` writes those that were asked for, with
+        `tells_all` also of tokens that have no text.
         """
         self._max_unsent_bytes = max_unsent_bytes
         self._before_event = before_event
@@ -64,7 +68,10 @@ class MergedStream:
             role_has_form=not (asked.is_counted or is_parsed),
             think=tuple(think),
         )
-        of_shape = GrowingChoice if self._shape is Shape.GENERATE else Choice
+        of_shape: Callable[..., Choice] = GrowingChoice if self._shape is Shape.GENERATE else Choice
+        if logprobs is not None:
+            value_of = logprobs.chat if asked.is_chat else logprobs.completion
+            of_shape = partial(LogprobChoice, value_of=value_of, tells_all=tells_all)
         self._make = partial(of_shape, self.outbox, surroundings)
         self._choices: dict[str, Choice] = {}
         """By the engine's own ids; of a single one by the empty text."""

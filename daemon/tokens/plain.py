@@ -33,6 +33,8 @@ class Direct(NamedTuple):
     """Whether it may have several choices, each of which the engine gives an id of its own."""
     is_counted: bool = False
     """Whether each event says how many tokens there are."""
+    has_logprobs: bool = False
+    """Whether it says how likely they were."""
 
 
 PLAIN = Direct()
@@ -66,7 +68,7 @@ _NOTHING = (b"null", b"false", b"[]", b"{}", b"0")
 _ONE = (b"null", b"1")
 _ANY_BOOL = (b"null", b"false", b"true")
 _ONLY: Mapping[str, tuple[bytes, ...]] = {
-    **dict.fromkeys(("top_logprobs", "echo", "suffix", "functions"), _NOTHING),
+    **dict.fromkeys(("echo", "suffix", "functions"), _NOTHING),
     "parallel_tool_calls": _ANY_BOOL,
     # What SGLang takes them for where they are not said.
     **dict.fromkeys(("separate_reasoning", "stream_reasoning"), (b"true",)),
@@ -91,7 +93,7 @@ def openai(fields: Fields) -> Direct | None:
 
     None: it is not streamed, or it is not its text alone.
     """
-    is_counted = is_several = False
+    is_counted = is_several = has_logprobs = has_tops = False
     for name, value in fields.items():
         if name in _OPENAI or name in _TOOLS:
             continue
@@ -104,8 +106,9 @@ def openai(fields: Fields) -> Direct | None:
             is_several = is_several or raw not in _ONE
         elif name == "logprobs":
             # Of a completion it is a number, and 0, as which false is read, asks for those of the tokens.
-            if raw != b"null" and (raw != b"false" or "prompt" in fields):
-                return None
+            has_logprobs = raw != b"null" and (raw != b"false" or "prompt" in fields)
+        elif name == "top_logprobs":
+            has_tops = raw not in _NOTHING
         elif name == "stream_options":
             counted = _counted(raw)
             if counted is None:
@@ -113,6 +116,8 @@ def openai(fields: Fields) -> Direct | None:
             is_counted = counted
         elif raw not in _ONLY.get(name, ()):
             return None
+    if has_tops and not has_logprobs:
+        return None
     return _streamed(
         fields,
         Direct(
@@ -121,6 +126,7 @@ def openai(fields: Fields) -> Direct | None:
             is_forced=_is_forced(fields),
             is_several=is_several or ("prompt" in fields and _is_list(bytes(fields["prompt"]))),
             is_counted=is_counted,
+            has_logprobs=has_logprobs,
         ),
     )
 

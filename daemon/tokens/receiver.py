@@ -17,6 +17,7 @@ from pdmuxd.daemon.tokens.choice import Choice, Mismatch
 from pdmuxd.daemon.tokens.counts import FallbackCause, TokenCounts
 from pdmuxd.daemon.tokens.detokenizer import IncrementalText, Vocabulary
 from pdmuxd.daemon.tokens.forms import Shape
+from pdmuxd.daemon.tokens.logprobs import LogprobChoice, LogprobWriter
 from pdmuxd.daemon.tokens.merge import MergedStream
 from pdmuxd.daemon.tokens.outbox import Outbox, deliver
 from pdmuxd.daemon.tokens.pacing import PATIENCE_RATIO
@@ -53,6 +54,7 @@ class TokenReceiver:
         self._loading: asyncio.Task[None] | None = None
         self._vocabulary: Vocabulary | None = None
         self._told: token_frames.Vocabulary | None = None
+        self._logprobs: LogprobWriter | None = None
         self._distrusts_chat = False
         self._by_request: dict[str, MergedStream] = {}
         self._by_number: dict[int, Choice] = {}
@@ -94,9 +96,16 @@ class TokenReceiver:
             return asked._replace(is_chat=False) == PLAIN and (told.plain_chat or not asked.is_chat)
         if asked.has_tools and told.has_tool_parser and (asked.is_forced or not told.watches_calls):
             return False
+        if asked.has_logprobs and (self._logprobs is None or (asked.has_tools and told.has_tool_parser)):
+            # A parser divides a step's text into events, of which SGLang gives the first one all values.
+            return False
         if asked.is_chat and not told.plain_chat:
-            # Usage counts the tokens of reasoning too, and thoughts are blocks of their own in /v1/messages.
-            return bool(told.think) and asked.shape is Shape.OPENAI and not asked.is_counted
+            # Usage counts the tokens of reasoning too.
+            return (
+                bool(told.think)
+                and asked.shape in (Shape.OPENAI, Shape.MESSAGES)
+                and not (asked.is_counted or asked.has_logprobs)
+            )
         match asked.shape:
             case Shape.RESPONSES:
                 return told.plain_responses
@@ -110,12 +119,14 @@ class TokenReceiver:
 
         On a busy host its events may wait for others as long as this target allows.
         """
-        told = self._told
+        told, logprobs = self._told, self._logprobs if asked.has_logprobs else None
         think = told.think if told is not None and asked.is_chat else ()
         stream = MergedStream(
             asked,
             is_parsed=bool(think) or (asked.has_tools and told is not None and told.has_tool_parser),
             think=think,
+            logprobs=logprobs,
+            tells_all=asked.is_chat and told is not None and told.has_tool_parser,
             max_unsent_bytes=self._max_unsent_bytes,
             before_event=self.read,
             on_unread=self._count_unread,
@@ -230,7 +241,7 @@ class TokenReceiver:
             self._loop.remove_reader(self._engine)
             self._engine.close()
             self._engine = None
-        self._vocabulary = self._told = self._next_step = None
+        self._vocabulary = self._told = self._logprobs = self._next_step = None
         self._write_held()
         self._set_due()
         self._fall_back(FallbackCause.DISCONNECTED)
@@ -275,6 +286,7 @@ class TokenReceiver:
             self._lose()
             return
         self._vocabulary, self._told = vocabulary, message
+        self._logprobs = _writer_of(vocabulary, message)
         self._distrusts_chat = False
         log.info("tokens come from the engine's scheduler", plain_chat=message.plain_chat)
 
@@ -293,6 +305,10 @@ class TokenReceiver:
             choice = by_number[begun.stream] = stream.choice(begun.part)
             self._numbers.setdefault(begun.request_id, []).append(begun.stream)
             choice.begin(text, text.push(begun.token_ids), begun.token_ids)
+        for number, rows in step.logprobs:
+            known = by_number.get(number)
+            if isinstance(known, LogprobChoice):
+                known.take_logprobs(rows)
         touched, tokens = self._touched, 0
         for number, token_id in zip(step.streams, step.token_ids, strict=False):
             known = by_number.get(number)
@@ -332,6 +348,18 @@ class TokenReceiver:
             log.warning("the text of tokens is not what the engine's front end says", where=mismatch.value)
         if mismatch is Mismatch.FIRST:
             self._distrusts_chat = True
+
+
+def _writer_of(vocabulary: Vocabulary, message: token_frames.Vocabulary) -> LogprobWriter | None:
+    """None, with a line in the log, where log probabilities would be written otherwise than by SGLang."""
+    sample = message.logprobs
+    if sample is None:
+        return None
+    writer = LogprobWriter(vocabulary, sample)
+    if writer.is_as(sample):
+        return writer
+    log.warning("answers with log probabilities go through the engine's front end")
+    return None
 
 
 def open_receiver(

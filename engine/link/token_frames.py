@@ -38,6 +38,27 @@ class Sample(msgspec.Struct, frozen=True, array_like=True):
     text: str
 
 
+class LogprobRow(msgspec.Struct, frozen=True, array_like=True):
+    """A token's log probability, and those of the likeliest ones in its place."""
+
+    token_id: int
+    logprob: float
+    top_ids: list[int]
+    top_logprobs: list[float]
+
+
+class LogprobSample(msgspec.Struct, frozen=True, array_like=True):
+    """What SGLang's APIs make of log probabilities of some tokens, so that the daemon can compare."""
+
+    is_byte_level: bool
+    """Whether a token's bytes are the letters of its name, as GPT-2 writes bytes."""
+    rows: list[LogprobRow]
+    chat: bytes
+    """The JSON of them in a chat's event."""
+    completion: bytes
+    """The same of a completion's."""
+
+
 class Vocabulary(msgspec.Struct, frozen=True, kw_only=True, array_like=True, tag="vocabulary"):
     """Which text the engine's tokens are."""
 
@@ -57,6 +78,8 @@ class Vocabulary(msgspec.Struct, frozen=True, kw_only=True, array_like=True, tag
     """Whether answers that may call tools are handed back where the parser may find a call."""
     think: tuple[str, ...] = ()
     """How reasoning begins and ends where a parser takes it out of chats, which are handed back there."""
+    logprobs: LogprobSample | None = None
+    """None: log probabilities are not handed over."""
 
 
 class Begun(msgspec.Struct, frozen=True, array_like=True):
@@ -88,6 +111,8 @@ class TokenStep(msgspec.Struct, frozen=True, array_like=True, tag="step"):
     """Streams with their last token, whose answers end because they are as long as they may be."""
     heard: list[tuple[int, list[int]]] = []
     """Streams with tokens that went through the front end in mid-answer, where a parser had to read them."""
+    logprobs: list[tuple[int, list[LogprobRow]]] = []
+    """Streams with the log probabilities of their new tokens, where the client asked for them."""
 
 
 _encoder = msgspec.msgpack.Encoder()

@@ -1,9 +1,12 @@
 """Answers that SGLang's parsers of reasoning and of calls read are the same when tokens come directly."""
 
 import json
+from pathlib import Path
 
 import pytest
-from both_ways import events, same
+import sglang_plugin
+import thoughtful_chats
+from both_ways import both_ways, events, same
 from sglang_processes import OurServer
 
 FLAGS = ("--tool-call-parser", "llama3", "--reasoning-parser", "qwen3")
@@ -17,6 +20,9 @@ SAID = {
     "a call": (r"[a-z]{15}" + CALL, ("content", "tool_calls")),
     "braces": (r"[a-z]{12} \{[a-z]{6}\} [a-z]{12}", ("content",)),
 }
+
+
+MESSAGE = {"messages": [{"role": "user", "content": "Hello"}], "max_tokens": 120, "temperature": 0}
 
 
 @pytest.fixture(scope="module")
@@ -39,6 +45,28 @@ async def test_events_are_sglangs_own_when_parsers_read_the_answer(gateways, cas
     )
     assert receiver.counts.tokens - before >= 8
     assert receiver.mismatches == 0
+
+
+async def test_thoughts_of_a_message_are_sglangs_own(gateways):
+    direct, http, receiver = gateways
+    before = receiver.counts.tokens
+    told = await same(direct, http, "/v1/messages", MESSAGE)
+    assert any('"thinking_delta"' in event for event in told)
+    assert receiver.counts.tokens - before >= 8
+    assert receiver.mismatches == 0
+
+
+async def test_a_message_behind_thoughts_is_sglangs_own(python, model, tmp_path):
+    (tmp_path / "plugin").mkdir()
+    file = Path(thoughtful_chats.__file__)
+    variables = sglang_plugin.install(tmp_path / "plugin", thoughtful_chats.NAME, file.stem, [file])
+    with OurServer(python, model, tmp_path, flags=FLAGS, variables=variables) as server:
+        async with both_ways(server) as (direct, http, receiver):
+            told = await same(direct, http, "/v1/messages", MESSAGE | {"thinking": {"type": "disabled"}})
+            assert sum('"thinking_delta"' in event for event in told) > 8
+            assert sum('"text_delta"' in event for event in told) > 8
+            assert receiver.counts.tokens > 16
+            assert receiver.mismatches == 0
 
 
 async def test_a_second_begin_of_reasoning_is_text_as_sglang_says_it(gateways):

@@ -40,6 +40,26 @@ CASES = {
         "/v1/messages",
         [{"messages": turns, "tools": [MESSAGES_TOOL]} | SHORT for turns in TURNS],
     ),
+    "completion with log probabilities": (
+        "/v1/completions",
+        [{"prompt": text, "logprobs": tops} | GREEDY for text in TEXTS for tops in (0, 3)],
+    ),
+    "completion choices with log probabilities": (
+        "/v1/completions",
+        [{"prompt": TEXTS[0], "n": 2, "logprobs": 1} | GREEDY | COUNTED],
+    ),
+    "completion with log probabilities and a stop": (
+        "/v1/completions",
+        [{"prompt": TEXTS[1], "logprobs": 2, "stop": ["e", "a"]} | GREEDY],
+    ),
+    "chat with log probabilities": (
+        "/v1/chat/completions",
+        [
+            {"messages": turns, "logprobs": True, "top_logprobs": tops} | more
+            for turns in TURNS
+            for tops, more in ((0, GREEDY), (3, GREEDY | COUNTED), (2, SHORT))
+        ],
+    ),
     "generate": ("/generate", [{"text": text, "sampling_params": SAMPLED} for text in TEXTS]),
     "generate ids": ("/generate", [{"input_ids": [65, 66, 67], "sampling_params": SAMPLED}]),
     "generate stop": ("/generate", [{"text": TEXTS[1], "sampling_params": SAMPLED | {"stop": ["e", "a"]}}]),

@@ -18,6 +18,7 @@ from typing import Any
 from pdmuxd.engine.link.token_frames import (
     TOKEN_FRAMES_PROTOCOL,
     Begun,
+    LogprobRow,
     Sample,
     TokenSender,
     TokenStep,
@@ -29,6 +30,7 @@ from pdmuxd.engine.link.token_frames import (
 from pdmuxd.engine.sglang.api.symbols import plain_answers, streaming_differences
 from pdmuxd.engine.sglang.api.types.requests import StreamedRequest
 from pdmuxd.engine.sglang.api.types.scheduler import OutputStreamer, Scheduler
+from pdmuxd.engine.sglang.internals.logprobs import logprob_sample, logprobs_behind
 from pdmuxd.engine.sglang.internals.parsers import (
     Passes,
     Watch,
@@ -62,7 +64,7 @@ _log = logging.getLogger(__name__)
 class _Answer:
     """One whose tokens go to the daemon."""
 
-    __slots__ = ("has_stops", "is_back", "request", "sent", "stream", "watch")
+    __slots__ = ("has_logprobs", "has_stops", "is_back", "request", "sent", "stream", "watch")
 
     def __init__(self, request: StreamedRequest, stream: int, watch: Watch | None) -> None:
         self.request = request
@@ -72,6 +74,7 @@ class _Answer:
         """Whether SGLang sends it, until it is known what the tokens behind `sent` are."""
         self.sent = request.send_token_offset
         self.has_stops = bool(request.sampling_params.stop_strs)
+        self.has_logprobs = request.return_logprob
 
 
 class DirectStreamer:
@@ -125,6 +128,7 @@ class DirectStreamer:
         token_ids: list[int] = []
         several: list[tuple[int, list[int]]] = []
         last: list[tuple[int, int]] = []
+        logprobs: list[tuple[int, list[LogprobRow]]] = []
         back: list[_Answer] = []
         before: list[_Answer] = []
         for request in reqs:
@@ -138,6 +142,8 @@ class DirectStreamer:
                 others.append(request)
                 if request is not skip_req and _is_as_long_as_it_may_be(answer) and not _must_be_read(answer):
                     last.append((answer.stream, request.output_ids[-1]))
+                    if answer.has_logprobs:
+                        logprobs.append((answer.stream, logprobs_behind(answer.sent, request)))
             elif request is not skip_req and not (answer.has_stops and request.check_match_stop_str_prefix()):
                 tokens = request.output_ids
                 count = len(tokens)
@@ -151,6 +157,8 @@ class DirectStreamer:
                     others.append(request)
                     back.append(answer)
                     continue
+                if answer.has_logprobs and new:
+                    logprobs.append((answer.stream, logprobs_behind(answer.sent, request)))
                 answer.sent = count
                 if new == 1:
                     streams.append(answer.stream)
@@ -165,7 +173,13 @@ class DirectStreamer:
         heard = [(answer.stream, tokens) for answer in back if (tokens := self._heard(answer))]
         if streams or several or begun or last or heard:
             step = TokenStep(
-                begun=begun, streams=streams, token_ids=token_ids, several=several, last=last, heard=heard
+                begun=begun,
+                streams=streams,
+                token_ids=token_ids,
+                several=several,
+                last=last,
+                heard=heard,
+                logprobs=logprobs,
             )
             if not self._sender.send(step):
                 answers.clear()
@@ -315,12 +329,14 @@ def _introduce(scheduler: Scheduler, path: Path, watches: Mapping[str, Watch]) -
     """Write the tokenizer down as it is in force here. Raises: OSError."""
     tokenizer: Any = getattr(scheduler, "tokenizer")  # noqa: B009 - looked at by `_unfit`, no part of the API
     path.write_text(tokenizer.backend_tokenizer.to_str(), encoding="utf-8")
+    samples = _samples(tokenizer)
     return Vocabulary(
         protocol=TOKEN_FRAMES_PROTOCOL,
         tokenizer_path=str(path),
-        samples=tuple(_samples(tokenizer)),
+        samples=tuple(samples),
         watches_calls=CALLS in watches,
         think=watches[CHAT].think or () if CHAT in watches else (),
+        logprobs=logprob_sample(tokenizer, [token for one in samples[:4] for token in one.token_ids]),
         **plain_answers(scheduler, tokenizer),
     )
 

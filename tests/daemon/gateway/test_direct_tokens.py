@@ -347,11 +347,11 @@ async def test_there_is_no_receiver_when_its_socket_cannot_be_made(tmp_path):
         ),
         (
             {"plain_chat": False, "think": ("<t>", "</t>")},
-            {"plain", "several", "counted", "chat", "tools", "forced"},
+            {"plain", "several", "counted", "chat", "tools", "forced", "messages"},
         ),
         (
             {"plain_chat": False, "think": ("<t>", "</t>"), "has_tool_parser": True},
-            {"plain", "several", "counted", "chat"},
+            {"plain", "several", "counted", "chat", "messages"},
         ),
         (
             {"plain_responses": True, "plain_generate": True},

@@ -43,8 +43,6 @@ DIRECT = (
 )
 """Options with which the stream is the text of tokens and nothing else, unless a parser changes it."""
 SGLANG = (
-    {"logprobs": 2},
-    {"top_logprobs": 2},
     {"echo": True},
     {"stream_options": {"an_option_of_tomorrow": True}},
     {"stream": False},
@@ -57,11 +55,7 @@ SGLANG = (
 
 def through(kind):
     """Those of SGLANG that the path has."""
-    return [
-        option
-        for option in SGLANG
-        if option.keys() <= TABLES[kind].keys() and not (kind is Kind.CHAT and "logprobs" in option)
-    ]
+    return [option for option in SGLANG if option.keys() <= TABLES[kind].keys()]
 
 
 def asked(kind, body, takes=lambda _: True):
@@ -91,13 +85,23 @@ def test_an_option_that_changes_the_stream_goes_through_sglang_beside_any_other(
         assert not is_direct(kind, other | option)
 
 
-@pytest.mark.parametrize("value", [0, False])
-def test_log_probabilities_of_the_tokens_alone_go_through_sglang(value):
-    assert not is_direct(Kind.COMPLETION, {"logprobs": value})
+@pytest.mark.parametrize("value", [2, 0, False])
+def test_log_probabilities_of_a_completion_are_asked_for_by_any_number(value):
+    """Also by 0, as which false is read."""
+    body = ASKED[Kind.COMPLETION] | {"logprobs": value}
+    assert asked(Kind.COMPLETION, body) == Direct(has_logprobs=True)
 
 
-def test_a_chat_without_log_probabilities_goes_directly():
-    assert is_direct(Kind.CHAT, {"logprobs": False, "top_logprobs": None})
+@pytest.mark.parametrize(
+    ("options", "needs"),
+    [
+        ({"logprobs": True, "top_logprobs": 2}, Direct(is_chat=True, has_logprobs=True)),
+        ({"logprobs": False, "top_logprobs": None}, Direct(is_chat=True)),
+        ({"top_logprobs": 2}, None),
+    ],
+)
+def test_log_probabilities_of_a_chat_are_asked_for_by_a_truth(options, needs):
+    assert asked(Kind.CHAT, ASKED[Kind.CHAT] | options) == needs
 
 
 @given(st.sampled_from(list(ASKED)), st.sets(st.sampled_from(range(len(DIRECT)))), st.integers(0, 99))

@@ -5,6 +5,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from pdmuxd.engine.link.token_frames import LogprobRow
 from pdmuxd.engine.sglang.internals.direct_tokens import CALLS, PARSED_KEY, TOKENS_KEY, DirectStreamer
 from pdmuxd.engine.sglang.internals.parsers import Watch, tokens_with
 
@@ -55,6 +56,8 @@ class Request:
     finished_reason: object = None
     send_token_offset: int = 0
     is_held: bool = False
+    return_logprob: bool = False
+    logprob: object = None
 
     def __post_init__(self):
         self.sampling_params = SimpleNamespace(
@@ -104,6 +107,29 @@ def test_the_first_token_and_the_end_go_sglangs_way_and_the_others_to_the_daemon
     begun, *others = rig.sender.steps
     assert [(b.request_id, b.context, b.token_ids) for b in begun.begun] == [("a", (1, 2, 3), (10,))]
     assert [(step.streams, step.token_ids) for step in others] == [([1], [11]), ([1], [12])]
+
+
+def test_log_probabilities_come_with_their_tokens_when_they_were_asked_for(rig):
+    kept = SimpleNamespace(
+        top_logprobs_num=2,
+        output_token_logprobs_idx=[10, 11, 12, 13],
+        output_token_logprobs_val=[-0.1, -0.2, -0.3, -0.4],
+        output_top_logprobs_idx=[[10, 1], [11, 1], [12, 1], [13, 1]],
+        output_top_logprobs_val=[[-0.1, -3.0], [-0.2, -3.1], [-0.3, -3.2], [-0.4, -3.3]],
+    )
+    request = Request(stops=("STOP",), return_logprob=True, logprob=kept)
+    other = Request(rid="b")
+    rig.step(request, other, token=10)
+    rig.step(request, other, token=11)
+    request.is_held = True
+    rig.step(request, token=12)
+    request.is_held = False
+    rig.step(request, token=13)
+    *_, one, two = rig.sender.steps
+    row = LogprobRow
+    assert one.logprobs == [(1, [row(11, -0.2, [11, 1], [-0.2, -3.1])])]
+    assert two.several == [(1, [12, 13])]
+    assert two.logprobs == [(1, [row(12, -0.3, [12, 1], [-0.3, -3.2]), row(13, -0.4, [13, 1], [-0.4, -3.3])])]
 
 
 class FINISH_LENGTH:  # noqa: N801 - SGLang's name

@@ -97,6 +97,9 @@ class StreamedRequest(Request, Protocol):
     send_token_offset: int
     """Tokens that the output streamer has sent."""
     origin_input_ids_unpadded: Sequence[int]
+    return_logprob: bool
+    logprob: Any
+    """Log probabilities of its tokens so far, if they were asked for."""
 
     def check_match_stop_str_prefix(self) -> bool: ...
 
