@@ -86,7 +86,7 @@ class LogprobWriter:
         return named
 
     def _text(self, token_id: int) -> str:
-        """Of a completion: a part of a character is written with a letter for each byte."""
+        """Name a token in a completion: a part of a character has a letter for each byte."""
         text = self._vocabulary.single(token_id, skip_special_tokens=False)
         if _UNFINISHED not in text:
             return text
@@ -150,7 +150,7 @@ class LogprobChoice(Choice):
         self._count_first()
 
     def take_logprobs(self, rows: Sequence[LogprobRow]) -> None:
-        """Those of the tokens that are pushed next."""
+        """Note those of the tokens that are pushed next."""
         if self.uses_tokens:
             self._rows.extend(enumerate(rows, self._count))
 
@@ -201,7 +201,7 @@ class LogprobChoice(Choice):
         return form.tail_of(count, 0) if form.slots else form.tail
 
     def _value_until(self, count: int) -> bytes:
-        """Of the tokens before that number which the client has not been told."""
+        """Write those of the tokens before that number which the client has not been told."""
         rows, wanted = self._rows, []
         while rows and rows[0][0] < count:
             number, row = rows.popleft()

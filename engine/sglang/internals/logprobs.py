@@ -8,13 +8,12 @@ from pkgutil import resolve_name
 from types import SimpleNamespace
 from typing import Any
 
-import msgspec
-
 from pdmuxd.engine.link.token_frames import LogprobRow, LogprobSample
 from pdmuxd.engine.sglang.api.types.requests import StreamedRequest
 
 _CHAT = "sglang.srt.entrypoints.openai.serving_chat:OpenAIServingChat._build_token_logprobs_from_raw"
 _CHAT_VALUE = "sglang.srt.entrypoints.openai.protocol:ChoiceLogprobs"
+_ENCODER = "sglang.srt.entrypoints.openai.sse_utils:_stream_encoder"
 _COMPLETION = "sglang.srt.entrypoints.openai.utils:to_openai_style_logprobs"
 _IS_BYTE_LEVEL = "sglang.srt.entrypoints.openai.utils:_is_byte_level_tokenizer"
 _BROKEN = (ImportError, AttributeError, TypeError, ValueError, KeyError, IndexError)
@@ -23,7 +22,7 @@ _VALUES = (-0.0, -1.0e-7, -0.6931471824645996, -23.5, -math.inf)
 
 
 def logprobs_behind(sent: int, request: StreamedRequest) -> list[LogprobRow]:
-    """Those of its tokens behind the first `sent` ones."""
+    """Read those of its tokens behind the first `sent` ones."""
     found, end = request.logprob, len(request.output_ids)
     ids, values = found.output_token_logprobs_idx[sent:end], found.output_token_logprobs_val[sent:end]
     if not found.top_logprobs_num:
@@ -56,7 +55,7 @@ def logprob_sample(tokenizer: Any, token_ids: Sequence[int]) -> LogprobSample | 
                 LogprobRow(token, value, [each[1] for each in top], [each[0] for each in top])
                 for (value, token, _), top in zip(told, tops, strict=True)
             ],
-            chat=msgspec.json.encode(chat.model_dump()),
+            chat=resolve_name(_ENCODER).encode(chat.model_dump()),
             completion=completion.model_dump_json().encode(),
         )
     except _BROKEN:
