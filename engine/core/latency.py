@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from pdmuxd.engine.core.errors import ProfileError
-from pdmuxd.engine.core.latency_cache import LatencyCache
 from pdmuxd.engine.core.types import DecodeShape, PrefillShape, WaitingRequest
 
 FITTED_CONTEXT_TOKENS = 8192
@@ -35,6 +34,41 @@ class LatencyModel(Protocol):
 
     def colocated_ratio(self, sms: int) -> float:
         """How many times longer than alone a prefill takes on so many SMs beside decode on the others."""
+
+
+MAX_ENTRIES = 4096
+"""Of a cache: enough for a long queue on a few partitions. When it is full, the cache is emptied."""
+
+
+@dataclass(frozen=True, slots=True)
+class LatencyCache:
+    """Predicted seconds of waiting requests, kept: the queue is ordered by them at every safe point. By SMs,
+    and by (new tokens, reused tokens)."""
+
+    _cached_s: dict[int, dict[tuple[int, int], float]] = field(default_factory=dict)
+
+    def lookup(
+        self, new_tokens: int, reused_tokens: int, sms: int, compute: Callable[[int, int, int], float]
+    ) -> float:
+        """What `compute` gives for these three numbers, in seconds; it is called once for each three."""
+        known_s = self._cached_s.get(sms)
+        cached_s = None if known_s is None else known_s.get((new_tokens, reused_tokens))
+        if cached_s is None:
+            if sum(map(len, self._cached_s.values())) >= MAX_ENTRIES:
+                self._cached_s.clear()
+            cached_s = compute(new_tokens, reused_tokens, sms)
+            self._cached_s.setdefault(sms, {})[new_tokens, reused_tokens] = cached_s
+        return cached_s
+
+    def lookup_all(
+        self, requests: Sequence[WaitingRequest], sms: int, compute: Callable[[int, int, int], float]
+    ) -> list[float]:
+        """The same for each of these, in their order."""
+        try:
+            known_s = self._cached_s[sms]
+            return [known_s[request.new_tokens, request.reused_tokens] for request in requests]
+        except KeyError:  # somebody is new
+            return [self.lookup(r.new_tokens, r.reused_tokens, sms, compute) for r in requests]
 
 
 Curve = tuple[tuple[float, float], ...]

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
 
-from pdmuxd.engine.core.latency_cache import MAX_ENTRIES, LatencyCache
+from pdmuxd.engine.core.latency import MAX_ENTRIES, LatencyCache
 from pdmuxd.engine.core.shapes import DeviceShape, ModelShape, Overheads, TensorParallel
 from pdmuxd.engine.core.types import NO_DECODE, DecodeShape, PrefillSample, PrefillShape, WaitingRequest
 

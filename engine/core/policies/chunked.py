@@ -10,9 +10,9 @@ from dataclasses import dataclass
 
 from pdmuxd.engine.core.partitions import PartitionTable
 from pdmuxd.engine.core.policies.base import Plan, PolicyContext, Stateless
-from pdmuxd.engine.core.policies.fusedsteps import decode_alone, predicted_step
+from pdmuxd.engine.core.policies.fusedsteps import FusedSteps, chunk_lengths, decode_alone
 from pdmuxd.engine.core.queueing import form_prefill_batch
-from pdmuxd.engine.core.types import Decision, DecisionNumbers, Mode, Observation, Reason
+from pdmuxd.engine.core.types import Decision, DecisionNumbers, Mode, Observation, PrefillShape, Reason
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,3 +49,19 @@ class ChunkedPolicy(Stateless):
     def plans(self, obs: Observation, state: None) -> tuple[Plan, ...]:  # noqa: ARG002 - the interface
         """The one step, with what is predicted of it: the budget follows no prediction."""
         return predicted_step(obs, self.context, self.table, self.token_budget, Reason.TOKEN_BUDGET)
+
+
+def predicted_step(
+    obs: Observation, context: PolicyContext, table: PartitionTable, token_budget: int, reason: Reason
+) -> tuple[Plan, ...]:
+    """What a step of a fixed token budget, decoding requests included, is predicted to take; empty without a
+    prefill."""
+    batch = form_prefill_batch(obs)
+    chunk = PrefillShape.of(chunk_lengths(obs.prefill, batch, token_budget - obs.decode.bs))
+    if not chunk.new_tokens:
+        return ()
+    fused, target_s = FusedSteps(context=context, table=table), obs.tbt_target_s
+    step_s = context.latency.fused_s(chunk, obs.decode, table.rules.total_sms)
+    meets = target_s is None or step_s <= target_s
+    bound_s = step_s if obs.decode.bs else None
+    return (fused.plan(obs, chunk.new_tokens, step_s, reason=reason, meets=meets, bound_s=bound_s),)

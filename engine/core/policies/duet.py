@@ -11,11 +11,11 @@ from dataclasses import dataclass
 
 from pdmuxd.engine.core.partitions import Partition, PartitionTable, SmRules
 from pdmuxd.engine.core.policies.base import Plan, PlanKind, PolicyContext, Stateless
+from pdmuxd.engine.core.policies.chunked import predicted_step
 from pdmuxd.engine.core.policies.fusedsteps import (
     LARGE_CHUNK_TOKENS,
     chunk_lengths,
     decode_alone,
-    predicted_step,
 )
 from pdmuxd.engine.core.policies.layerwise import layers_for
 from pdmuxd.engine.core.queueing import form_prefill_batch

@@ -19,7 +19,7 @@ from pdmuxd.engine.core.latency_margin import HOST_RATIO, LatencyMargin
 from pdmuxd.engine.core.partitions import PartitionTable
 from pdmuxd.engine.core.policies.base import Plan, PlanKind, PolicyContext
 from pdmuxd.engine.core.policies.slots import SlotUse
-from pdmuxd.engine.core.queueing import UNORDERED, OrderedQueue, form_prefill_batch
+from pdmuxd.engine.core.queueing import UNORDERED, OrderedQueue
 from pdmuxd.engine.core.types import (
     NO_DECODE,
     Alternative,
@@ -116,22 +116,6 @@ def chunk_lengths(
         budget_tokens -= tokens
         lengths.append((tokens, request.reused_tokens))
     return lengths
-
-
-def predicted_step(
-    obs: Observation, context: PolicyContext, table: PartitionTable, token_budget: int, reason: Reason
-) -> tuple[Plan, ...]:
-    """What a step of a fixed token budget, decoding requests included, is predicted to take; empty without a
-    prefill."""
-    batch = form_prefill_batch(obs)
-    chunk = PrefillShape.of(chunk_lengths(obs.prefill, batch, token_budget - obs.decode.bs))
-    if not chunk.new_tokens:
-        return ()
-    fused, target_s = FusedSteps(context=context, table=table), obs.tbt_target_s
-    step_s = context.latency.fused_s(chunk, obs.decode, table.rules.total_sms)
-    meets = target_s is None or step_s <= target_s
-    bound_s = step_s if obs.decode.bs else None
-    return (fused.plan(obs, chunk.new_tokens, step_s, reason=reason, meets=meets, bound_s=bound_s),)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,7 +9,8 @@ from dataclasses import dataclass
 
 from pdmuxd.engine.core.partitions import PartitionTable
 from pdmuxd.engine.core.policies.base import Plan, PolicyContext, Stateless
-from pdmuxd.engine.core.policies.fusedsteps import LARGE_CHUNK_TOKENS, decode_alone, predicted_step
+from pdmuxd.engine.core.policies.chunked import predicted_step
+from pdmuxd.engine.core.policies.fusedsteps import LARGE_CHUNK_TOKENS, decode_alone
 from pdmuxd.engine.core.queueing import form_prefill_batch
 from pdmuxd.engine.core.types import Decision, Mode, Observation, Reason
 
