@@ -1,7 +1,7 @@
 """SGLang's servers without importing SGLang for each of their processes: a process that has is forked.
 
 An import takes 15 to 19 s of a core, and a server is three processes. Here one process for all tests imports
-it and runs nothing of it. It is forked for a server, and three times more before that runs anything: what
+it and runs nothing of it. It is forked for a server, and twice more before that runs anything: what
 SGLang spawns with `multiprocessing` runs in one of those copies, with the same arguments through the same
 pipe, and with the environment of that moment. So each process is its server's own, and has nothing of it but
 what a new one would have. Ranks must not come this way: they would have one seed of hashes, and a set
