@@ -141,9 +141,11 @@ class DirectStreamer:
                 del answers[request.rid]
                 others.append(request)
                 if request is not skip_req and _is_as_long_as_it_may_be(answer) and not _must_be_read(answer):
+                    rows = logprobs_behind(answer.sent, request) if answer.has_logprobs else []
+                    if rows is None:
+                        continue
                     last.append((answer.stream, request.output_ids[-1]))
-                    if answer.has_logprobs:
-                        logprobs.append((answer.stream, logprobs_behind(answer.sent, request)))
+                    logprobs += [(answer.stream, rows)] if rows else []
             elif request is not skip_req and not (answer.has_stops and request.check_match_stop_str_prefix()):
                 tokens = request.output_ids
                 count = len(tokens)
@@ -157,8 +159,12 @@ class DirectStreamer:
                     others.append(request)
                     back.append(answer)
                     continue
-                if answer.has_logprobs and new:
-                    logprobs.append((answer.stream, logprobs_behind(answer.sent, request)))
+                rows = logprobs_behind(answer.sent, request) if answer.has_logprobs else []
+                if rows is None:  # its own way says what it makes of that
+                    del answers[request.rid]
+                    others.append(request)
+                    continue
+                logprobs += [(answer.stream, rows)] if rows else []
                 answer.sent = count
                 if new == 1:
                     streams.append(answer.stream)

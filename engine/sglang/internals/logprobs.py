@@ -21,17 +21,19 @@ _VALUES = (-0.0, -1.0e-7, -0.6931471824645996, -23.5, -math.inf)
 """Floats whose spellings differ between libraries, if any do."""
 
 
-def logprobs_behind(sent: int, request: StreamedRequest) -> list[LogprobRow]:
-    """Read those of its tokens behind the first `sent` ones."""
+def logprobs_behind(sent: int, request: StreamedRequest) -> list[LogprobRow] | None:
+    """Those of its tokens behind the first `sent` ones; None where SGLang has not one for each of them."""
     found, end = request.logprob, len(request.output_ids)
     ids, values = found.output_token_logprobs_idx[sent:end], found.output_token_logprobs_val[sent:end]
-    if not found.top_logprobs_num:
-        return [LogprobRow(token, value, [], []) for token, value in zip(ids, values, strict=True)]
-    tops = zip(found.output_top_logprobs_idx[sent:end], found.output_top_logprobs_val[sent:end], strict=True)
-    return [
-        LogprobRow(token, value, list(top_ids), list(top_values))
-        for token, value, (top_ids, top_values) in zip(ids, values, tops, strict=True)
-    ]
+    tops: list[tuple[list[int], list[float]]] = [([], [])] * len(ids)
+    if found.top_logprobs_num:
+        top_ids, top_values = found.output_top_logprobs_idx[sent:end], found.output_top_logprobs_val[sent:end]
+        pairs = zip(top_ids, top_values, strict=False)
+        tops = [(list(ids_there or ()), list(values_there or ())) for ids_there, values_there in pairs]
+    if not len(ids) == len(values) == len(tops) == end - sent:
+        return None
+    rows = zip(ids, values, tops, strict=True)
+    return [LogprobRow(token, value, *of_place) for token, value, of_place in rows]
 
 
 def logprob_sample(tokenizer: Any, token_ids: Sequence[int]) -> LogprobSample | None:  # noqa: ANN401

@@ -132,6 +132,24 @@ def test_log_probabilities_come_with_their_tokens_when_they_were_asked_for(rig):
     assert two.logprobs == [(1, [row(12, -0.3, [12, 1], [-0.3, -3.2]), row(13, -0.4, [13, 1], [-0.4, -3.3])])]
 
 
+@pytest.mark.parametrize("short", ["output_token_logprobs_val", "output_top_logprobs_idx"])
+def test_an_answer_without_a_value_for_each_token_goes_sglangs_way_from_there(rig, short):
+    values = {
+        "output_token_logprobs_idx": [10, 11, 12],
+        "output_token_logprobs_val": [-0.1, -0.2, -0.3],
+        "output_top_logprobs_idx": [[10], [11], [12]],
+        "output_top_logprobs_val": [[-0.1], [-0.2], [-0.3]],
+    }
+    kept = SimpleNamespace(top_logprobs_num=1, **values | {short: values[short][:2]})
+    request, other = Request(return_logprob=True, logprob=kept), Request(rid="b")
+    for token in (10, 11, 12, 13):
+        rig.step(request, other, token=token)
+    assert rig.sglang.sent == {"a": [1, 3, 4], "b": [1]}
+    _, second, third, fourth = rig.sender.steps
+    assert [(number, len(rows)) for number, rows in second.logprobs] == [(1, 1)]
+    assert [step.streams for step in (third, fourth)] == [[2], [2]]
+
+
 class FINISH_LENGTH:  # noqa: N801 - SGLang's name
     pass
 
