@@ -22,7 +22,7 @@ _VALUES = (-0.0, -1.0e-7, -0.6931471824645996, -23.5, -math.inf)
 
 
 def logprobs_behind(sent: int, request: StreamedRequest) -> list[LogprobRow] | None:
-    """Those of its tokens behind the first `sent` ones; None where SGLang has not one for each of them."""
+    """Log probabilities behind its first `sent` tokens; None where SGLang has not one for each of them."""
     found, end = request.logprob, len(request.output_ids)
     ids, values = found.output_token_logprobs_idx[sent:end], found.output_token_logprobs_val[sent:end]
     tops: list[tuple[list[int], list[float]]] = [([], [])] * len(ids)
