@@ -41,7 +41,7 @@ class World:
             directory=lambda: self.directory,
             emulated="h200-llama-8b",
             clock=lambda: NOW_S,
-            timeout_s=60.0,
+            timeout_s=240.0,
         )
 
     def send(self, count: int) -> None:
