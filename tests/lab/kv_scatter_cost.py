@@ -13,16 +13,13 @@ turns, as steps give them), `random` (every token anywhere). Milliseconds of 32 
 from __future__ import annotations
 
 import argparse
-import json
 from pathlib import Path
-from statistics import median
+from typing import Any
 
 import torch
-from rich.console import Console
-from rich.table import Table
+from device_time import told, took_ms
 
 POOL, LAYERS, HEADS, KV_HEADS, WIDTH = 300_000, 32, 32, 8, 128
-RUNS = 30
 PROMPT = 200
 SHAPES = (
     (64, 230, 0),
@@ -36,6 +33,10 @@ SHAPES = (
 """Requests that decode, their contexts in tokens, prompts beside them."""
 PLACES = ("first", "apart", "by turns", "random")
 OF_STEPS = 46
+IN_BF16: dict[str, Any] = {"dtype": torch.bfloat16, "device": "cuda"}
+
+Cache = list[tuple[torch.Tensor, torch.Tensor]]
+"""Keys and values of each layer."""
 
 
 def slots(place: str, lengths: list[int]) -> list[torch.Tensor]:
@@ -56,7 +57,7 @@ def slots(place: str, lengths: list[int]) -> list[torch.Tensor]:
     return found
 
 
-def took_ms(decoding: int, context: int, prompts: int, place: str, cache: tuple[torch.Tensor, ...]) -> float:
+def attention_ms(decoding: int, context: int, prompts: int, place: str, cache: Cache) -> float:
     """Of 32 layers."""
     from sglang.srt.layers.attention.flashattention_backend import flash_attn_with_kvcache
 
@@ -68,14 +69,11 @@ def took_ms(decoding: int, context: int, prompts: int, place: str, cache: tuple[
     table = table.cuda()
     seen = torch.tensor(lengths, dtype=torch.int32, device="cuda")
     starts = torch.tensor([0, *torch.tensor(queries).cumsum(0)], dtype=torch.int32, device="cuda")
-    query = torch.randn((sum(queries), HEADS, WIDTH), dtype=torch.bfloat16, device="cuda")
-    took = []
-    for _ in range(3 + RUNS):
-        begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-        torch.cuda._sleep(2_000_000)  # so that launching is not in it
-        begin.record()
+    query = torch.randn((sum(queries), HEADS, WIDTH), **IN_BF16)
+
+    def attend() -> None:
         for layer in range(LAYERS):
-            keys, values = cache[2 * (layer % (len(cache) // 2)) : 2 * (layer % (len(cache) // 2)) + 2]
+            keys, values = cache[layer % len(cache)]
             flash_attn_with_kvcache(
                 q=query,
                 k_cache=keys,
@@ -89,10 +87,8 @@ def took_ms(decoding: int, context: int, prompts: int, place: str, cache: tuple[
                 num_splits=0,
                 ver=3,
             )
-        end.record()
-        end.synchronize()
-        took.append(begin.elapsed_time(end))
-    return median(took[3:])
+
+    return took_ms(attend)
 
 
 def main() -> None:
@@ -104,20 +100,17 @@ def main() -> None:
     options = parser.parse_args()
     torch.manual_seed(0)
     # 8 layers of their own: 9.8 GB, far more than the cache holds.
-    cache = tuple(
-        torch.randn((POOL, 1, KV_HEADS, WIDTH), dtype=torch.bfloat16, device="cuda") for _ in range(16)
-    )
-    rows = []
-    table = Table(title=f"{torch.cuda.get_device_name()}: ms of attention in {LAYERS} layers, by place of KV")
-    for column in ("decoding x context, prompts", *PLACES):
-        table.add_column(column)
-    for decoding, context, prompts in SHAPES:
-        took = {place: took_ms(decoding, context, prompts, place, cache) for place in PLACES}
-        rows.append({"decoding": decoding, "context": context, "prompts": prompts, "ms": took})
-        table.add_row(f"{decoding} x {context:,}, {prompts}", *(f"{took[place]:.3f}" for place in PLACES))
-    Console(width=110).print(table)
-    if options.out:
-        options.out.write_text(json.dumps(rows, indent=1))
+    shape = (POOL, 1, KV_HEADS, WIDTH)
+    cache = [(torch.randn(shape, **IN_BF16), torch.randn(shape, **IN_BF16)) for _ in range(8)]
+    rows = [
+        (
+            f"{decoding} x {context:,}, {prompts}",
+            [attention_ms(decoding, context, prompts, place, cache) for place in PLACES],
+        )
+        for decoding, context, prompts in SHAPES
+    ]
+    head = ["decoding x context, prompts", *PLACES]
+    told(f"ms of attention in {LAYERS} layers, by place of KV", head, rows, options.out)
 
 
 if __name__ == "__main__":

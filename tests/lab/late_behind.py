@@ -37,7 +37,7 @@ import tempfile
 import threading
 import time
 import urllib.request
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, cast
@@ -590,21 +590,13 @@ def arm(one: Serving, cell: CellOptions, seed: int, args: argparse.Namespace) ->
 
 
 @contextlib.contextmanager
-def steps_kept(one: Serving, args: argparse.Namespace, title: str) -> Iterator[None]:
-    """Write each decision meanwhile, asked for once a second, to `--steps`: a line of JSON each."""
-    if args.steps is None:
-        yield
-        return
+def every(seconds: float, look: Callable[[], None]) -> Iterator[None]:
+    """Look so often meanwhile, in a thread."""
     ended = threading.Event()
 
     def keep() -> None:
-        seq: int | None = None
-        with args.steps.open("a") as file:
-            while not ended.wait(1.0):
-                words = "?limit=1" if seq is None else f"?limit=1000&after_seq={seq}"
-                for seen in reversed(_asked(one, f"decisions{words}")[1]["decisions"]):
-                    seq = seen["seq"]
-                    file.write(json.dumps({"cell": title} | {name: seen[name] for name in OF_A_STEP}) + "\n")
+        while not ended.wait(seconds):
+            look()
 
     keeper = threading.Thread(target=keep)
     keeper.start()
@@ -616,23 +608,36 @@ def steps_kept(one: Serving, args: argparse.Namespace, title: str) -> Iterator[N
 
 
 @contextlib.contextmanager
+def steps_kept(one: Serving, args: argparse.Namespace, title: str) -> Iterator[None]:
+    """Write each decision meanwhile, asked for once a second, to `--steps`: a line of JSON each."""
+    if args.steps is None:
+        yield
+        return
+    seq: int | None = None
+
+    def look() -> None:
+        nonlocal seq
+        words = "?limit=1" if seq is None else f"?limit=1000&after_seq={seq}"
+        for seen in reversed(_asked(one, f"decisions{words}")[1]["decisions"]):
+            seq = seen["seq"]
+            file.write(json.dumps({"cell": title} | {name: seen[name] for name in OF_A_STEP}) + "\n")
+
+    with args.steps.open("a") as file, every(1.0, look):
+        yield
+
+
+@contextlib.contextmanager
 def gpu_kept(one: Serving) -> Iterator[dict[str, list[float]]]:
     """The SMs' clock in MHz and the power in W, asked for every 4 s."""
-    ended, seen = threading.Event(), dict[str, list[float]](clock_mhz=[], power_w=[])
+    seen = dict[str, list[float]](clock_mhz=[], power_w=[])
 
-    def keep() -> None:
-        while not ended.wait(4.0):
-            metrics = one.metrics()
-            seen["clock_mhz"].append(1e-6 * total(metrics, "pdmuxd_engine_gpu_clock_hertz"))
-            seen["power_w"].append(total(metrics, "pdmuxd_engine_gpu_power_watts"))
+    def look() -> None:
+        metrics = one.metrics()
+        seen["clock_mhz"].append(1e-6 * total(metrics, "pdmuxd_engine_gpu_clock_hertz"))
+        seen["power_w"].append(total(metrics, "pdmuxd_engine_gpu_power_watts"))
 
-    keeper = threading.Thread(target=keep)
-    keeper.start()
-    try:
+    with every(4.0, look):
         yield seen
-    finally:
-        ended.set()
-        keeper.join()
 
 
 OF_A_STEP = (

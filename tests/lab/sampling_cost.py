@@ -1,31 +1,27 @@
 """What choosing a step's tokens takes on a GPU, by rows and way: needs SGLang and a GPU.
 
-    python tests/lab sampling-cost --out FILE
+    python tests/lab sampling-cost --out FILE [--flashinfer]
 
-A campaign asks for the likeliest token; a request that says nothing is sampled at temperature 1. Ways:
-`greedy` (what campaigns measure), `sglang` (what serving does), `parts` of it, `flashinfer` (its
-`sampling_from_logits`, one pass), `one pass` (the Triton kernel below), and `top-p` as SGLang does it with
-PyTorch. Median of 30 runs behind each other, by events, in milliseconds. `--check` draws 200,000 tokens of a
-row of 64 logits by each way and prints how far their shares are from the probabilities.
+A campaign asked for the likeliest token; a request that says nothing is sampled at temperature 1. Ways:
+`greedy` (what campaigns measured), `sglang` (what serving does), `parts` of it, `one pass` (the Triton kernel
+below), `top-p` as SGLang does it with PyTorch, and with `--flashinfer` its `sampling_from_logits`. Median of
+30 runs, by events, in milliseconds. `--check` draws 200,000 tokens of a row of 64 logits by each way and
+prints how far their shares are from the probabilities.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 from collections.abc import Callable
 from pathlib import Path
-from statistics import median
 from typing import Any
 
 import torch
-from rich.console import Console
-from rich.table import Table
+from device_time import told, took_ms
 
 VOCAB = 128_256
 """Llama-3's."""
 ROWS = (1, 16, 43, 64, 128, 184, 256)
-RUNS = 30
 DRAWS = 200_000
 
 Way = Callable[[torch.Tensor, torch.Tensor], object]
@@ -111,10 +107,10 @@ def triton_ways() -> dict[str, Way]:
     return {"one pass": sample}
 
 
-def ways() -> dict[str, Way]:
+def ways(*, has_flashinfer: bool) -> dict[str, Way]:
     """Those that this machine has."""
     found: dict[str, Way] = {}
-    for some in (sglang_ways, triton_ways, flashinfer_ways):
+    for some in (sglang_ways, triton_ways, *([flashinfer_ways] if has_flashinfer else [])):
         try:
             found |= some()
         except (ImportError, RuntimeError) as error:
@@ -122,21 +118,12 @@ def ways() -> dict[str, Way]:
     return found
 
 
-def took_ms(way: Way, rows: int) -> float:
-    """Median of runs, each on logits of its own that were just written."""
+def of_rows_ms(way: Way, rows: int) -> float:
+    """Of a way, each time on logits that were just written."""
     temperatures = torch.ones((rows, 1), device="cuda")
     source = torch.randn((rows, VOCAB), device="cuda")
-    took = []
-    for _ in range(3 + RUNS):
-        logits = source.clone()
-        begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-        torch.cuda._sleep(200_000)  # so that launching is not in it
-        begin.record()
-        way(logits, temperatures)
-        end.record()
-        end.synchronize()
-        took.append(begin.elapsed_time(end))
-    return median(took[3:])
+    logits = torch.empty_like(source)
+    return took_ms(lambda: way(logits, temperatures), prepare=lambda: logits.copy_(source))
 
 
 def deviation(way: Way) -> float:
@@ -160,22 +147,15 @@ def main() -> None:
     )
     parser.add_argument("--out", type=Path)
     parser.add_argument("--check", action="store_true")
+    parser.add_argument("--flashinfer", action="store_true", help="compile its kernel, which takes 100 s")
     options = parser.parse_args()
-    found, rows = ways(), []
-    table = Table(title=f"{torch.cuda.get_device_name()}: ms for {VOCAB:,} logits a row")
-    for column in ("way", *(f"{count} rows" for count in ROWS)):
-        table.add_column(column)
-    for name, way in found.items():
-        took = [took_ms(way, count) for count in ROWS]
-        rows.append({"way": name, "ms": dict(zip(ROWS, took, strict=True))})
-        table.add_row(name, *(f"{ms:.3f}" for ms in took))
-    Console(width=110).print(table)
+    found = ways(has_flashinfer=options.flashinfer)
+    rows = [(name, [of_rows_ms(way, count) for count in ROWS]) for name, way in found.items()]
+    told(f"ms for {VOCAB:,} logits a row", ["way", *(f"{count} rows" for count in ROWS)], rows, options.out)
     if options.check:
         for name in ("sglang", "one pass", "flashinfer"):
             if name in found:
                 print(f"{name}: at most {deviation(found[name]):.1f} standard deviations off")
-    if options.out:
-        options.out.write_text(json.dumps(rows, indent=1))
 
 
 if __name__ == "__main__":

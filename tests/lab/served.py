@@ -70,7 +70,7 @@ class EngineSplits(Profile):
 @cache
 def device(name: str) -> Profile:
     """`served`, `served-h100`, or a profile that the emulator ships, or a file. Raises: ProfileError."""
-    # The H200's ratios are of docs/measurements/h200-emulator.md; the H100's are fitted to 52,000 fused steps
+    # The H200's ratios are of docs/measurements/h200-emulator.md; the H100's are fitted to 43,000 fused steps
     # of one host (docs/measurements/h100.md). What is beside splits was not measured there.
     sources = {
         SERVED: (PROFILES / "llama-8b.partition-kernels.profile.json.gz", 1.03, 600.0, 0.0),

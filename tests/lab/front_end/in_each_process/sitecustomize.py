@@ -46,19 +46,24 @@ def _waited_s() -> float:
         return 0.0
 
 
+def _innermost(frame: FrameType | None) -> list[str]:
+    """A thread's innermost frames, as file:line function."""
+    rows: list[str] = []
+    while frame is not None and len(rows) < FRAMES:
+        code = frame.f_code
+        rows.append(f"{'/'.join(code.co_filename.split('/')[-2:])}:{frame.f_lineno} {code.co_name}")
+        frame = frame.f_back
+    return rows
+
+
 def _standing() -> dict[str, list[str]]:
-    """Each other thread's innermost frames, as file:line function."""
+    """Each other thread's innermost frames."""
     names = {thread.ident: thread.name for thread in threading.enumerate()}
     found = {}
     for ident, frame in sys._current_frames().items():
         if ident == threading.get_ident():
             continue
-        rows: list[str] = []
-        at: FrameType | None = frame
-        while at is not None and len(rows) < FRAMES:
-            code = at.f_code
-            rows.append(f"{'/'.join(code.co_filename.split('/')[-2:])}:{at.f_lineno} {code.co_name}")
-            at = at.f_back
+        rows = _innermost(frame)
         if rows[0].split()[-1] in IDLE:
             continue
         found[names.get(ident, str(ident))] = rows
@@ -155,12 +160,8 @@ def _stacks(folder: Path) -> None:
         time.sleep(1.0)
     with (folder / f"{os.getpid()}.stacks").open("w") as out:
         while True:
-            frame, rows = sys._current_frames().get(main), []
-            while frame is not None and len(rows) < 6:
-                code = frame.f_code
-                rows.append(f"{code.co_filename.rpartition('/')[2]}:{frame.f_lineno} {code.co_name}")
-                frame = frame.f_back
-            out.write(f"{time.time():.4f} {_waited_s():.4f} {time.process_time():.4f} {' < '.join(rows)}\n")
+            stands = " < ".join(_innermost(sys._current_frames().get(main)))
+            out.write(f"{time.time():.4f} {_waited_s():.4f} {time.process_time():.4f} {stands}\n")
             time.sleep(0.004)
 
 
