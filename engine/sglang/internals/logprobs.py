@@ -24,16 +24,16 @@ _VALUES = (-0.0, -1.0e-7, -0.6931471824645996, -23.5, -math.inf)
 def logprobs_behind(sent: int, request: StreamedRequest) -> list[LogprobRow] | None:
     """Log probabilities behind its first `sent` tokens; None where SGLang has not one for each of them."""
     found, end = request.logprob, len(request.output_ids)
-    ids, values = found.output_token_logprobs_idx[sent:end], found.output_token_logprobs_val[sent:end]
-    tops: list[tuple[list[int], list[float]]] = [([], [])] * len(ids)
+    columns = [found.output_token_logprobs_idx, found.output_token_logprobs_val]
     if found.top_logprobs_num:
-        top_ids, top_values = found.output_top_logprobs_idx[sent:end], found.output_top_logprobs_val[sent:end]
-        pairs = zip(top_ids, top_values, strict=False)
-        tops = [(list(ids_there or ()), list(values_there or ())) for ids_there, values_there in pairs]
-    if not len(ids) == len(values) == len(tops) == end - sent:
+        columns += [found.output_top_logprobs_idx, found.output_top_logprobs_val]
+    parts = [column[sent:end] for column in columns]
+    if any(len(part) != end - sent for part in parts):
         return None
-    rows = zip(ids, values, tops, strict=True)
-    return [LogprobRow(token, value, *of_place) for token, value, of_place in rows]
+    return [
+        LogprobRow(token, value, *(list(each or ()) for each in top or ((), ())))
+        for token, value, *top in zip(*parts, strict=True)
+    ]
 
 
 def logprob_sample(tokenizer: Any, token_ids: Sequence[int]) -> LogprobSample | None:  # noqa: ANN401
