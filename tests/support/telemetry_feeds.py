@@ -13,6 +13,7 @@ from pdmuxd.controlplane.node.engine_status import NO_ENGINE
 from pdmuxd.controlplane.outlook.what_if import Predicting
 from pdmuxd.controlplane.services.directory import DirectorySnapshot
 from pdmuxd.controlplane.telemetry.judged import JudgedRequest
+from pdmuxd.controlplane.telemetry.recent import EndedRequest
 from pdmuxd.controlplane.telemetry.telemetry import Telemetry
 from pdmuxd.controlplane.tenants.records import TenantRecord
 from pdmuxd.engine.core.observing import NOTHING_HIDDEN
@@ -189,3 +190,27 @@ def loaded_telemetry(known: DirectorySnapshot, *, seconds: int = 40) -> Telemetr
 def tenants_event(known: Telemetry) -> TenantsEvent:
     """The event `tenants` of this moment."""
     return known.tenants_event(known.clock())
+
+
+def ended_request(
+    tenant: str,
+    *,
+    new_tokens: int,
+    arrived_s: float = 0.0,
+    took_s: float = 5.0,
+    output_tokens: int = 1,
+    ttft_s: float | None = 1.0,
+) -> EndedRequest:
+    """A request that ended with its first token and all gaps in time."""
+    return EndedRequest(
+        tenant=tenant,
+        arrived_s=arrived_s,
+        ended_s=arrived_s + took_s,
+        new_tokens=new_tokens,
+        reused_tokens=0,
+        output_tokens=output_tokens,
+        ttft_s=ttft_s,
+        ttft_met=True,
+        gaps=output_tokens - 1,
+        gaps_met=output_tokens - 1,
+    )

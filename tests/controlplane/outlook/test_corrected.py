@@ -8,12 +8,12 @@ from types import SimpleNamespace
 from typing import cast
 
 import pytest
+from telemetry_feeds import ended_request
 
 from pdmuxd.controlplane.outlook import corrected as correcting
 from pdmuxd.controlplane.outlook.corrected import TIMES_OFF, corrected
 from pdmuxd.controlplane.outlook.queue_forecast import Forecast, TenantForecast
 from pdmuxd.controlplane.telemetry.delivery_delays import Got
-from pdmuxd.controlplane.telemetry.recent import EndedRequest
 from pdmuxd.controlplane.telemetry.telemetry import Telemetry
 from pdmuxd.engine.core.quantiles import nearest_rank
 from pdmuxd.engine.core.slo import Slo
@@ -80,21 +80,6 @@ def test_a_tenant_of_which_too_little_is_known_stays_as_it_was_forecast() -> Non
     assert replace(after.tenants["chat"]).ttft_between is None
 
 
-def ended(tenant: str, new_tokens: int) -> EndedRequest:
-    return EndedRequest(
-        tenant=tenant,
-        arrived_s=90.0,
-        ended_s=95.0,
-        new_tokens=new_tokens,
-        reused_tokens=0,
-        output_tokens=3,
-        ttft_s=0.1,
-        ttft_met=True,
-        gaps=2,
-        gaps_met=2,
-    )
-
-
 def test_the_usual_length_is_looked_for_once_for_each_tenant(monkeypatch: pytest.MonkeyPatch) -> None:
     """A search sorts thousands of lengths, and holds Python's lock meanwhile."""
     searched: list[list[float]] = []
@@ -107,7 +92,8 @@ def test_the_usual_length_is_looked_for_once_for_each_tenant(monkeypatch: pytest
     names = ["chat"] * 50 + ["new"]
     waits = [SimpleNamespace(tenant=name, arrived_s=99.0) for name in names]
     telemetry = cast(Telemetry, SimpleNamespace(open=SimpleNamespace(without_a_token=lambda: waits)))
-    requests = [*(ended("chat", length) for length in (100, 300, 200)), ended("idle", 7)]
+    lengths = (("chat", 100), ("chat", 300), ("chat", 200), ("idle", 7))
+    requests = [ended_request(name, new_tokens=length, arrived_s=90.0) for name, length in lengths]
     found = correcting.waiting_requests(telemetry, requests, now_s=100.0)
     assert [(one.tenant, one.new_tokens) for one in found] == [("chat", 200)] * 50
     assert searched == [[100, 300, 200]]

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import msgspec
 import pytest
-from telemetry_feeds import HELLO, START_S, predicting
+from telemetry_feeds import HELLO, START_S, ended_request, predicting
 
 from pdmuxd.controlplane.outlook.queue_forecast import Recent, _by_time, _rounded, forecast
 from pdmuxd.controlplane.outlook.what_if import Questions
@@ -17,18 +17,7 @@ from pdmuxd.engine.core.types import PrefillShape
 
 
 def _request(tenant: str, at_s: float, new_tokens: int) -> EndedRequest:
-    return EndedRequest(
-        tenant=tenant,
-        arrived_s=START_S + at_s,
-        ended_s=START_S + at_s + 5.0,
-        new_tokens=new_tokens,
-        reused_tokens=0,
-        output_tokens=1,
-        ttft_s=1.0,
-        ttft_met=True,
-        gaps=0,
-        gaps_met=0,
-    )
+    return ended_request(tenant, new_tokens=new_tokens, arrived_s=START_S + at_s)
 
 
 def _slo(fixed_s: float) -> Slo:

@@ -6,6 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 from observations import linear_context
+from telemetry_feeds import ended_request
 
 from pdmuxd.controlplane.outlook.whole_answers import e2e_share, lowest_e2e_s
 from pdmuxd.controlplane.telemetry.recent import EndedRequest
@@ -19,17 +20,8 @@ def slo(e2e_s: float | None) -> Slo:
 def ended(
     *, tenant: str = "a", output_tokens: int = 101, ttft_s: float | None = 1.0, took_s: float = 5.0
 ) -> EndedRequest:
-    return EndedRequest(
-        tenant=tenant,
-        arrived_s=100.0,
-        ended_s=100.0 + took_s,
-        new_tokens=1000,
-        reused_tokens=0,
-        output_tokens=output_tokens,
-        ttft_s=ttft_s,
-        ttft_met=True,
-        gaps=output_tokens - 1,
-        gaps_met=output_tokens - 1,
+    return ended_request(
+        tenant, new_tokens=1000, arrived_s=100.0, took_s=took_s, output_tokens=output_tokens, ttft_s=ttft_s
     )
 
 
