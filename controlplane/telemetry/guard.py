@@ -6,7 +6,7 @@ from collections import OrderedDict, deque
 from dataclasses import dataclass, field
 
 from pdmuxd.engine.core.guard import GuardCell, guard_cell
-from pdmuxd.engine.core.types import DecodeShape, Mode, PrefillShape
+from pdmuxd.engine.core.types import Mode
 from pdmuxd.engine.link.messages import IterationRecord
 
 MAX_CELLS = 4096
@@ -39,7 +39,7 @@ class GuardView:
         """Learn from a decode step beside a prefill; other steps tell nothing."""
         if record.mode != Mode.SPLIT or record.guard_ratio is None or not record.prefill_new_tokens:
             return
-        cell = _cell_of(record)
+        cell = guard_cell(record.decode_sms, record.prefill, record.decode)
         view = self._cells.get(cell)
         if view is None:
             view = self._cells[cell] = CellView(ratio=record.guard_ratio, changed_s=now_s)
@@ -62,15 +62,3 @@ class GuardView:
 
     def snapshot(self) -> tuple[tuple[GuardCell, CellView], ...]:
         return tuple(self._cells.items())
-
-
-def _cell_of(record: IterationRecord) -> GuardCell:
-    prefill = PrefillShape(
-        bs=record.prefill_bs,
-        new_tokens=record.prefill_new_tokens,
-        reused_tokens=record.prefill_reused_tokens,
-        sum_new_squared=record.prefill_sum_new_squared,
-        sum_new_times_reused=record.prefill_sum_new_times_reused,
-    )
-    decode = DecodeShape(bs=record.decode_bs, reused_tokens=record.decode_reused_tokens)
-    return guard_cell(record.decode_sms, prefill, decode)

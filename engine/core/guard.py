@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from pdmuxd.engine.core.errors import ProfileError
+from pdmuxd.engine.core.running_mean import blended, weight_after
 from pdmuxd.engine.core.types import DecodeShape, PrefillShape
 
 GuardCell = tuple[int, int, int, int, int]
@@ -23,11 +24,8 @@ H100."""
 MAX_RATIO = 4.0
 """A slowdown above this is a stall (a throttled or shared GPU), not contention: it is cut here."""
 
-
 KNOWN_STEPS = 10
 """After so many steps on as many SMs what is assumed of them is known; a step beyond raises its own cell."""
-WEIGHT = 0.05
-"""Of the newest step in what is assumed: about the last 20 count. The first ones count for more."""
 FIRST_DEVIATION = 0.1
 """Mean deviation of the slowdowns on as many SMs after one step, as a share of it."""
 DEVIATIONS = 3.0
@@ -78,10 +76,9 @@ class AssumedRatio:
 
     def after(self, ratio: float) -> AssumedRatio:
         """The cell after one more step."""
-        weight = max(WEIGHT, 1.0 / (self.steps + 1))
-        off = ratio - self.mean
-        mean = self.mean + weight * off
-        deviation = self.deviation + weight * (abs(off) - self.deviation)
+        weight = weight_after(self.steps)
+        mean = blended(self.mean, ratio, weight)
+        deviation = blended(self.deviation, abs(ratio - self.mean), weight)
         covers = max(deviation, (ratio - mean) / DEVIATIONS)  # a violation raises the bound at once
         return AssumedRatio(mean, covers, min(self.steps + 1, KNOWN_STEPS))
 

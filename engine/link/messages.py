@@ -22,7 +22,7 @@ from pdmuxd.engine.core.slo import (
     LateAction,
     PriorityClass,
 )
-from pdmuxd.engine.core.types import EngineLimits
+from pdmuxd.engine.core.types import DecodeShape, EngineLimits, PrefillShape
 from pdmuxd.engine.link.durations import Counts
 from pdmuxd.engine.link.measuring import Measure, Measured
 from pdmuxd.engine.link.predictors import Predictors
@@ -269,6 +269,22 @@ class IterationRecord(msgspec.Struct, frozen=True, kw_only=True, tag="iteration"
     """What that is charged to, a `StallCause`."""
     tbt_target_s: float | None = None
     """That the step was planned for; None if the policy did not say."""
+
+    @property
+    def prefill(self) -> PrefillShape:
+        """The prefill's part of the step."""
+        return PrefillShape(
+            bs=self.prefill_bs,
+            new_tokens=self.prefill_new_tokens,
+            reused_tokens=self.prefill_reused_tokens,
+            sum_new_squared=self.prefill_sum_new_squared,
+            sum_new_times_reused=self.prefill_sum_new_times_reused,
+        )
+
+    @property
+    def decode(self) -> DecodeShape:
+        """The decode batch; its longest context is not recorded."""
+        return DecodeShape(bs=self.decode_bs, reused_tokens=self.decode_reused_tokens)
 
 
 class ShadowCounts(msgspec.Struct, frozen=True, kw_only=True):

@@ -7,9 +7,10 @@ decode step, in a split or by itself, times what was typical of such steps of la
 
 from __future__ import annotations
 
-from pdmuxd.engine.core.batch_size_correction import WEIGHT, BatchSizeCorrection
+from pdmuxd.engine.core.estimates.latency_margin import STALL_STEPS, LatencyMargin
+from pdmuxd.engine.core.estimates.steps import FusedEstimate
 from pdmuxd.engine.core.latency import LatencyModel
-from pdmuxd.engine.core.latency_margin import HOST_RATIO, STALL_STEPS, LatencyMargin
+from pdmuxd.engine.core.running_mean import LAST_20, blended
 from pdmuxd.engine.core.types import Mode, Reason
 from pdmuxd.engine.loop.decode import Step, StepTiming
 
@@ -24,8 +25,7 @@ class StallWatch:
     its plans; under other policies steps stall as well."""
 
     def __init__(self) -> None:
-        self._fused = LatencyMargin()
-        self._sizes = BatchSizeCorrection()
+        self._fused = FusedEstimate()
         self._decode = {mode: _Typical() for mode in (Mode.SPLIT, Mode.DECODE)}
 
     def excess_s(self, step: Step, timing: StepTiming, latency: LatencyModel, sms: int) -> float:
@@ -38,8 +38,10 @@ class StallWatch:
         if measured_s <= 0.0:
             return 0.0
         if step.decision.mode is Mode.FUSED and prefill is not None:
-            fused_s = numbers.predicted_fused_s or latency.fused_s(prefill, decode, sms)
-            return self._of_fused(fused_s, measured_s, prefill.new_tokens + decode.bs)
+            predicted_s = numbers.predicted_fused_s or latency.fused_s(prefill, decode, sms)
+            before, tokens = self._fused, prefill.new_tokens + decode.bs
+            self._fused = before.after(tokens, predicted_s=predicted_s, measured_s=measured_s)
+            return _excess_s(self._fused.margin, before.expected_s(predicted_s, tokens), measured_s)
         if not decode.bs:
             return 0.0
         is_split = step.decision.mode is Mode.SPLIT and prefill is not None
@@ -49,13 +51,6 @@ class StallWatch:
             decode, step.decode_sms or sms
         )
         return self._decode[Mode.SPLIT if is_split else Mode.DECODE].excess_s(predicted_s, measured_s)
-
-    def _of_fused(self, predicted_s: float, measured_s: float, tokens: int) -> float:
-        before, expected_s = self._fused, predicted_s * self._sizes.ratio(tokens)
-        if measured_s <= HOST_RATIO * expected_s:
-            self._sizes = self._sizes.after(tokens, predicted_s=predicted_s, measured_s=measured_s)
-        self._fused = before.after(predicted_s=expected_s, measured_s=measured_s)
-        return _excess_s(self._fused, expected_s, measured_s)
 
 
 class _Typical:
@@ -71,7 +66,7 @@ class _Typical:
         ratio = seen if self._ratio is None else self._ratio
         self._margin = self._margin.after(predicted_s=ratio * predicted_s, measured_s=measured_s)
         excess_s = _excess_s(self._margin, ratio * predicted_s, measured_s)
-        self._ratio = ratio if excess_s else ratio + WEIGHT * (seen - ratio)
+        self._ratio = ratio if excess_s else blended(ratio, seen, LAST_20)
         return excess_s
 
 

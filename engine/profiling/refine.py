@@ -15,7 +15,7 @@ import numpy as np
 
 from pdmuxd.engine.core.guard import MAX_RATIO, GuardCell, guard_cell
 from pdmuxd.engine.core.latency import SoloRunModel
-from pdmuxd.engine.core.types import DecodeShape, Mode, PrefillShape
+from pdmuxd.engine.core.types import DecodeShape, Mode
 from pdmuxd.engine.link.messages import IterationRecord
 from pdmuxd.engine.link.predictors import Predictors
 from pdmuxd.engine.profiling.corrections import Change, Corrections
@@ -97,7 +97,7 @@ class Refiner:
 
     def _observe_prefill(self, record: IterationRecord, measured_s: float, now_s: float) -> None:
         share = record.prefill_layers / self._layers
-        predicted_s = self._model.prefill_s(_prefill_of(record), record.prefill_sms) * share
+        predicted_s = self._model.prefill_s(record.prefill, record.prefill_sms) * share
         if predicted_s > 0.0:
             self._corrections.alone("prefill", record.prefill_sms, measured_s / predicted_s, now_s)
 
@@ -107,12 +107,12 @@ class Refiner:
         sms = max(record.prefill_sms, record.decode_sms)
         if not record.prefill_new_tokens or sms not in self._model.fused:
             return
-        predicted_s = self._model.fused_s(_prefill_of(record), _decode_of(record), sms)
+        predicted_s = self._model.fused_s(record.prefill, record.decode, sms)
         if predicted_s > 0.0:
             self._corrections.alone("fused", sms, record.measured_step_s / predicted_s, now_s)
 
     def _observe_decode(self, record: IterationRecord, measured_s: float, now_s: float) -> None:
-        shape = _decode_of(record)
+        shape = record.decode
         predicted_s = self._model.decode_s(shape, record.decode_sms)
         if predicted_s <= 0.0:
             return
@@ -126,7 +126,7 @@ class Refiner:
     def _observe_cell(
         self, record: IterationRecord, shape: DecodeShape, ratio: float, measured_s: float, predicted_s: float
     ) -> None:
-        cell = guard_cell(record.decode_sms, _prefill_of(record), shape)
+        cell = guard_cell(record.decode_sms, record.prefill, shape)
         known = self._cells.get(cell)
         if known is None:
             bound = self._bounds.get(cell, self.predictors.guard_default_ratio)
@@ -164,17 +164,3 @@ class Refiner:
             change = Change(kind="lowered", cell=cell, before=known.ratio, after=after, evidence=evidence)
             known.ratio, known.lowered_s = after, now_s
             yield change
-
-
-def _prefill_of(record: IterationRecord) -> PrefillShape:
-    return PrefillShape(
-        bs=record.prefill_bs,
-        new_tokens=record.prefill_new_tokens,
-        reused_tokens=record.prefill_reused_tokens,
-        sum_new_squared=record.prefill_sum_new_squared,
-        sum_new_times_reused=record.prefill_sum_new_times_reused,
-    )
-
-
-def _decode_of(record: IterationRecord) -> DecodeShape:
-    return DecodeShape(bs=record.decode_bs, reused_tokens=record.decode_reused_tokens)

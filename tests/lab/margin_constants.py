@@ -19,17 +19,17 @@ from pdmuxd.engine.emulator.noise import DeviceNoise
 from pdmuxd.engine.emulator.profile import load_profile
 
 CORE = "pdmuxd.engine.core."
-MARGIN, STALLS = "latency_margin", "policies.stalls"
+MARGIN, STALLS, STEPS = "estimates.latency_margin", "policies.stalls", "estimates.steps"
 CONSTANTS: Sequence[tuple[str, str, float, float]] = (
     (MARGIN, "LATE_SHARE", 0.1, 0.4),
-    (MARGIN, "WEIGHT", 0.01, 0.04),
+    (MARGIN, "LAST_50", 0.01, 0.04),
     (MARGIN, "CORRECTION", 0.25, 1.0),
     (MARGIN, "HIGHEST_FACTOR", 6.0, 12.0),
     (MARGIN, "STALL_STEPS", 1000, 4000),
     (STALLS, "SPARE_STEPS", 7.0, 28.0),
     (STALLS, "SPARE_PREFILLS", 2.0, 8.0),
     (STALLS, "MOST_OF_TARGET", 0.25, 1.0),
-    (STALLS, "GUARD_RISE", 0.05, 0.2),
+    (STEPS, "GUARD_RISE", 0.05, 0.2),
 )
 NOISE = DeviceNoise(bias_ratio=0.04, scatter_ratio=0.1, stall_ratio=0.003)
 LOADS = (

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
+from pdmuxd.engine.core.estimates.latency_margin import LatencyMargin
 from pdmuxd.engine.core.guard import ContentionGuard
 from pdmuxd.engine.core.partitions import SmRules
+from pdmuxd.engine.core.policies.autostate import AutoState
 from pdmuxd.engine.core.policies.base import PolicyContext
 from pdmuxd.engine.core.types import (
     NO_DECODE,
@@ -54,6 +57,12 @@ def linear_context() -> PolicyContext:
         latency=LinearLatency(),
         guard=ContentionGuard(default_ratio=1.25),
     )
+
+
+def with_margin(state: AutoState, margin: LatencyMargin) -> AutoState:
+    """The state, with fused steps as off what is expected of them as `margin` says."""
+    fused = replace(state.estimates.fused, margin=margin)
+    return replace(state, estimates=replace(state.estimates, fused=fused))
 
 
 def took(

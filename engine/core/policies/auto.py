@@ -28,16 +28,16 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
-from pdmuxd.engine.core.batch_size_correction import BatchSizeCorrection
-from pdmuxd.engine.core.latency_margin import LatencyMargin
+from pdmuxd.engine.core.estimates.steps import StepEstimates
 from pdmuxd.engine.core.partitions import PartitionTable
 from pdmuxd.engine.core.policies.autobatch import AutoOptions, Batch, How, is_by_layers
-from pdmuxd.engine.core.policies.autostate import AutoState, adopted, after_prefill, after_step
+from pdmuxd.engine.core.policies.autostate import AutoState, adopted
 from pdmuxd.engine.core.policies.base import Plan, PlanKind, PolicyContext
 from pdmuxd.engine.core.policies.choice import fused_or_split
 from pdmuxd.engine.core.policies.fusedsteps import (
     LARGE_CHUNK_TOKENS,
     FusedSteps,
+    StepBounds,
     decode_alone,
     fused_decision,
 )
@@ -57,7 +57,7 @@ from pdmuxd.engine.core.policies.overtaking import (
     urgent_beside_chunks,
     urgent_beside_layers,
 )
-from pdmuxd.engine.core.policies.slots import SlotUse, within_target
+from pdmuxd.engine.core.policies.slots import within_target
 from pdmuxd.engine.core.policies.stalls import stall_room_s
 from pdmuxd.engine.core.policies.tbt_classes import without_those_who_can_wait
 from pdmuxd.engine.core.queueing import (
@@ -140,23 +140,24 @@ class AutoPolicy:
         """The observation without those whose next tokens can wait, and their ids."""
         if not self._has_classes(obs, state):
             return obs, ()
-        ratio = state.latency_margin.ratio * state.fused_correction
+        ratio = state.estimates.fused.margin.ratio * state.estimates.fused.ratio
         return without_those_who_can_wait(
-            obs, self.context, self.table, state.guard, beside=beside, margin_ratio=ratio
+            obs, self.context, self.table, state.estimates.guard, beside=beside, margin_ratio=ratio
         )
 
     def _within_target(self, obs: Observation, state: AutoState) -> Observation:
-        return obs if state.breaker.is_open else within_target(obs, self.context, self.table, state.guard)
+        learned = state.estimates
+        return obs if learned.breaker.is_open else within_target(obs, self.context, self.table, learned.guard)
 
     def _has_classes(self, obs: Observation, state: AutoState) -> bool:
-        return self.options.classes and bool(obs.decoding) and not state.breaker.is_open
+        return self.options.classes and bool(obs.decoding) and not state.estimates.breaker.is_open
 
     def _order(self, obs: Observation, state: AutoState) -> OrderedQueue:
         """Least slack first, or as they came in fixed steps; `UNORDERED` itself where who is first decides
         nothing."""
         if not self._needs_order(obs, state):
             return UNORDERED
-        if not state.breaker.is_open or is_by_layers(obs):
+        if not state.estimates.breaker.is_open or is_by_layers(obs):
             return self._by_slack(obs, state)
         # Steps take longer than predicted, or predictions would be in use: who is late even by them is late
         # for sure, and is refused where its tenant wants that.
@@ -173,7 +174,7 @@ class AutoPolicy:
             now_s=obs.now_s,
             latency=self.context.latency,
             sms=sms,
-            slowdown_ratio=self.context.latency.colocated_ratio(sms) * state.prefill_correction,
+            slowdown_ratio=self.context.latency.colocated_ratio(sms) * state.estimates.prefill_ratio,
             state=state.queue,
             short_of_slots=tenants_short_of_slots(obs),
             only_aged=obs.are_slots_short,
@@ -198,11 +199,11 @@ class AutoPolicy:
         """The requests that are prefilled next, or overtake or join what is under way."""
         if is_by_layers(obs):
             return self._beside_layers(obs, state, queue if may_overtake else UNORDERED)
-        if state.breaker.is_open:
+        if state.estimates.breaker.is_open:
             return Batch(form_prefill_batch(obs, queue=queue.order), How.FIXED)
         if obs.prefill is not None:
             requests = form_prefill_batch(obs, queue=queue.order, max_tokens=BATCH_TOKENS)
-            step = self.fused.next_step(obs, requests, *self._learned(obs, state, requests))
+            step = self.fused.next_step(obs, requests, self._bounds(obs, state, requests))
             batch = Batch(requests, How.ALONG, step=step)
             return self._beside_chunk(obs, state, queue, batch) if may_overtake else batch
         requests = self._timely(obs, queue.order, frozenset(queue.unreachable))
@@ -244,7 +245,7 @@ class AutoPolicy:
     def _left_s(self, obs: Observation, state: AutoState, units: Sequence[PrefillView]) -> list[float]:
         """Seconds that each of these prefills by layers still needs."""
         sms = self.table.prefill_sms(obs.partition_id)
-        ratio = self.context.latency.colocated_ratio(sms) * state.prefill_correction
+        ratio = self.context.latency.colocated_ratio(sms) * state.estimates.prefill_ratio
         return [ratio * self.split.left_s(unit, sms) for unit in units]
 
     def _beside_chunk(self, obs: Observation, state: AutoState, queue: OrderedQueue, batch: Batch) -> Batch:
@@ -287,7 +288,7 @@ class AutoPolicy:
             return True
         if not self.options.fuse or not obs.decode.bs or not plan.meets:
             return False
-        total_s = self.fused.total_s(obs, state.size_correction, work.shape, plan.prompt_tokens)
+        total_s = self.fused.total_s(obs, state.estimates.fused.sizes, work.shape, plan.prompt_tokens)
         batch, as_batch = Batch(requests, How.NEXT, work), plan._replace(finish_s=total_s)
         chosen, _ = self._choose(obs, state, batch, (self._best_split(obs, state, batch, work), as_batch))
         return chosen is not None and chosen.kind is plan.kind
@@ -307,14 +308,14 @@ class AutoPolicy:
             return ()
         is_next = batch.how is How.NEXT
         if is_next and not self._may_split(obs, work):
-            return (self.fused.next_step(obs, requests, *self._learned(obs, state, requests)),)
+            return (self.fused.next_step(obs, requests, self._bounds(obs, state, requests)),)
         if every:
-            splits = self.split.every(obs, work, state.guard)
+            splits = self.split.every(obs, work, state.estimates.guard)
         else:
             splits = (self._best_split(obs, state, batch, work),)
         if not is_next or not self.options.fuse:
             return splits
-        fused = self.fused.whole_batch(obs, requests, work.shape, *self._learned(obs, state, requests))
+        fused = self.fused.whole_batch(obs, requests, work.shape, self._bounds(obs, state, requests))
         return splits if fused is None else (*splits, fused)
 
     def _may_split(self, obs: Observation, work: Work) -> bool:
@@ -324,22 +325,20 @@ class AutoPolicy:
         return self.split.best_fit(
             obs,
             work,
-            state.guard,
+            state.estimates.guard,
             stall_s=self._stall_room_s(obs, state, batch.requests if batch.how is How.NEXT else obs.waiting),
             slot_use=state.slot_use(obs, batch.requests or obs.under_way[0].requests),
             steady_s=self.fused.steady_step_s(obs, work.shape) if obs.decode.bs else math.inf,
         )
 
-    def _learned(
-        self, obs: Observation, state: AutoState, requests: tuple[WaitingRequest, ...]
-    ) -> tuple[LatencyMargin, BatchSizeCorrection, float, SlotUse | None]:
-        """What bounds a fused step of these beside its prediction."""
+    def _bounds(self, obs: Observation, state: AutoState, requests: tuple[WaitingRequest, ...]) -> StepBounds:
+        """What bounds a fused step of these."""
         stall_s, slot_use = self._stall_room_s(obs, state, requests), state.slot_use(obs, requests)
-        return state.latency_margin, state.size_correction, stall_s, slot_use
+        return StepBounds(state.estimates.fused, stall_s, slot_use)
 
     def _stall_room_s(self, obs: Observation, state: AutoState, queue: Sequence[WaitingRequest]) -> float:
-        margin, latency = state.latency_margin, self.context.latency
-        return stall_room_s(obs, queue, margin, latency, self.table.rules.total_sms)
+        stall_s, latency = state.estimates.fused.margin.expected_stall_s, self.context.latency
+        return stall_room_s(obs, queue, stall_s, latency, self.table.rules.total_sms)
 
     def _choose(
         self, obs: Observation, state: AutoState, batch: Batch, plans: tuple[Plan, ...]
@@ -353,7 +352,7 @@ class AutoPolicy:
             *plans,
             context=self.context,
             table=self.table,
-            prefill_correction=state.prefill_correction,
+            prefill_ratio=state.estimates.prefill_ratio,
             slot_use=state.slot_use(obs, batch.requests),
         )
 
@@ -396,15 +395,17 @@ class AutoPolicy:
 
     def initial_state(self) -> AutoState:
         """The guard as it was profiled, no credit."""
-        return AutoState(guard=self.context.guard)
+        return AutoState(estimates=StepEstimates(guard=self.context.guard))
 
     def learn(self, feedback: Feedback, state: AutoState) -> AutoState:
         """Learn from a step."""
-        return after_step(state, feedback, self.split, uses_guard=self.options.guard)
+        decode_sms, uses_guard = self.table.groups[feedback.partition_id].decode_sms, self.options.guard
+        return replace(state, estimates=state.estimates.after(feedback, decode_sms, uses_guard=uses_guard))
 
     def learn_prefill(self, feedback: PrefillFeedback, state: AutoState) -> AutoState:
         """Learn from a prefill that ended."""
-        return after_prefill(state, feedback, self.context.latency)
+        colocated_ratio = self.context.latency.colocated_ratio(feedback.sms)
+        return replace(state, estimates=state.estimates.after_prefill(feedback, colocated_ratio))
 
     def adopt(self, state: AutoState, before: PolicyContext, *, is_refined: bool) -> AutoState:
         """What still holds with this policy's context in place of `before`."""

@@ -47,14 +47,14 @@ def fused_or_split(
     *,
     context: PolicyContext,
     table: PartitionTable,
-    prefill_correction: float,
+    prefill_ratio: float,
     slot_use: SlotUse | None = None,
 ) -> tuple[Plan, tuple[Alternative, ...]]:
     """The plan that is taken for `batch`, and what it was preferred to. `slot_use`: while slots are short."""
     if fused is None:
         return split, split.rejected
     is_steady = split.meets and (split.worst_gap_s or 0.0) <= split.most_s  # else if chunks take too long
-    split_s, fused_s = (split.finish_s or 0.0) * prefill_correction, fused.finish_s or 0.0
+    split_s, fused_s = (split.finish_s or 0.0) * prefill_ratio, fused.finish_s or 0.0
     if fused.kind is PlanKind.WHOLE:
         return (fused if fused_s <= LAUNCH_BOUND * split_s else split), ()
     if not is_steady or (fused.meets and fused_s <= FUSED_LIMIT_S):

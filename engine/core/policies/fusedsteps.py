@@ -13,9 +13,10 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from operator import attrgetter
+from typing import NamedTuple
 
-from pdmuxd.engine.core.batch_size_correction import BatchSizeCorrection
-from pdmuxd.engine.core.latency_margin import HOST_RATIO, LatencyMargin
+from pdmuxd.engine.core.estimates.batch_size_correction import BatchSizeCorrection
+from pdmuxd.engine.core.estimates.steps import FusedEstimate
 from pdmuxd.engine.core.partitions import PartitionTable
 from pdmuxd.engine.core.policies.base import Plan, PlanKind, PolicyContext
 from pdmuxd.engine.core.policies.slots import SlotUse
@@ -25,7 +26,6 @@ from pdmuxd.engine.core.types import (
     Alternative,
     Decision,
     DecisionNumbers,
-    Feedback,
     Mode,
     Observation,
     PrefillShape,
@@ -118,6 +118,16 @@ def chunk_lengths(
     return lengths
 
 
+class StepBounds(NamedTuple):
+    """What bounds a fused step beside its prediction."""
+
+    estimate: FusedEstimate
+    stall_s: float = 0.0
+    """Left for a stall."""
+    slot_use: SlotUse | None = None
+    """While decode slots are short."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FusedSteps:
     """Plans of fused steps on all SMs of the table."""
@@ -147,29 +157,21 @@ class FusedSteps:
         return self._typical_step_s(obs, shape, tokens, _before(shape, tokens))
 
     def whole_batch(
-        self,
-        obs: Observation,
-        batch: tuple[WaitingRequest, ...],
-        shape: PrefillShape,
-        latency_margin: LatencyMargin,
-        size_correction: BatchSizeCorrection,
-        stall_s: float = 0.0,
-        slot_use: SlotUse | None = None,
+        self, obs: Observation, batch: tuple[WaitingRequest, ...], shape: PrefillShape, bounds: StepBounds
     ) -> Plan | None:
         """A batch in steps that meet the target, if any do; whole in one step if nothing decodes."""
         bs = obs.decode.bs
         if not bs:
             whole_s = self.context.latency.fused_s(shape, NO_DECODE, self.table.rules.total_sms)
             return self.plan(obs, shape.new_tokens, whole_s, kind=PlanKind.WHOLE, finish_s=whole_s)
-        tokens, step_s = self.prompt_tokens(
-            obs, batch, latency_margin, size_correction, stall_s, slot_use, must=False
-        )
+        tokens, step_s = self.prompt_tokens(obs, batch, bounds, must=False)
         if not tokens:
             return None
-        ratio = size_correction.ratio(tokens + bs)
-        bound_s = latency_margin.bound_s(step_s * ratio)
-        total_s = self.total_s(obs, size_correction, shape, tokens)
-        left_s = self._left_s(obs, latency_margin, stall_s)
+        estimate = bounds.estimate
+        ratio = estimate.sizes.ratio(tokens + bs)
+        bound_s = estimate.margin.bound_s(step_s * ratio)
+        total_s = self.total_s(obs, estimate.sizes, shape, tokens)
+        left_s = estimate.margin.typical_s(self.context.planned_tbt_s(obs.tbt_target_s), bounds.stall_s)
         meets = self._last_step_s(obs, batch, int(LAST_STEP_SHARE * tokens)) * ratio <= left_s
         return self.plan(obs, tokens, step_s, bound_s=bound_s, finish_s=total_s, meets=meets)
 
@@ -183,25 +185,15 @@ class FusedSteps:
         chunk = PrefillShape.of([(tokens, longest.reused_tokens + before)])
         return self.context.latency.fused_s(chunk, obs.decode, self.table.rules.total_sms)
 
-    def next_step(
-        self,
-        obs: Observation,
-        batch: tuple[WaitingRequest, ...],
-        latency_margin: LatencyMargin,
-        size_correction: BatchSizeCorrection,
-        stall_s: float = 0.0,
-        slot_use: SlotUse | None = None,
-    ) -> Plan:
+    def next_step(self, obs: Observation, batch: tuple[WaitingRequest, ...], bounds: StepBounds) -> Plan:
         """A step of a prefill that cannot run in any other way: within the target if some step is, else one
         that is hardly longer than the shortest."""
-        tokens, step_s = self.prompt_tokens(
-            obs, batch, latency_margin, size_correction, stall_s, slot_use, must=True
-        )
+        tokens, step_s = self.prompt_tokens(obs, batch, bounds, must=True)
         if tokens:
             return self.plan(obs, tokens, step_s)
         least_s = self.step_s(obs, LEAST_PROMPT_TOKENS, batch)
-        ratio = size_correction.ratio(LEAST_PROMPT_TOKENS + obs.decode.bs)
-        tokens, step_s = self._most_within(obs, batch, size_correction, LATE_RATIO * least_s * ratio)
+        typical_s = bounds.estimate.expected_s(least_s, LEAST_PROMPT_TOKENS + obs.decode.bs)
+        tokens, step_s = self._most_within(obs, batch, bounds.estimate.sizes, LATE_RATIO * typical_s)
         if tokens < LEAST_PROMPT_TOKENS:
             tokens, step_s = LEAST_PROMPT_TOKENS, least_s
         return self.plan(obs, tokens, step_s, meets=False)
@@ -223,10 +215,7 @@ class FusedSteps:
         self,
         obs: Observation,
         batch: tuple[WaitingRequest, ...],
-        latency_margin: LatencyMargin,
-        size_correction: BatchSizeCorrection,
-        stall_s: float = 0.0,
-        slot_use: SlotUse | None = None,
+        bounds: StepBounds,
         *,
         must: bool,
     ) -> tuple[int, float]:
@@ -240,13 +229,14 @@ class FusedSteps:
         """
         left_s = self.context.planned_tbt_s(obs.tbt_target_s)
         gone_s = max(0.0, obs.now_s - obs.last_token_s) if obs.decode.bs else 0.0
-        if latency_margin.floor_s > left_s - gone_s:
+        margin, sizes, slot_use = bounds.estimate.margin, bounds.estimate.sizes, bounds.slot_use
+        if margin.floor_s > left_s - gone_s:
             if not must:
                 return 0, 0.0
-            left_s = latency_margin.floor_s + gone_s
-        left_s = _typical_s(left_s, latency_margin, stall_s) - gone_s
+            left_s = margin.floor_s + gone_s
+        left_s = margin.typical_s(left_s, bounds.stall_s) - gone_s
         bs = obs.decode.bs
-        tokens, step_s = self._most_within(obs, batch, size_correction, left_s)
+        tokens, step_s = self._most_within(obs, batch, sizes, left_s)
         if not tokens:
             return 0, 0.0
         steady = max(self._steady_size, 2 * bs)
@@ -254,18 +244,14 @@ class FusedSteps:
         useful = math.inf
         if slot_use is not None and batch:
             useful = slot_use.useful_tokens(sum([r.new_tokens for r in batch]) / len(batch))
-        size = self._best_size(most, bs, size_correction, useful)
+        size = self._best_size(most, bs, sizes, useful)
         return (tokens, step_s) if size >= tokens + bs else (size - bs, self.step_s(obs, size - bs, batch))
-
-    def _left_s(self, obs: Observation, latency_margin: LatencyMargin, stall_s: float) -> float:
-        """What a step may be predicted to take, none of whose gap has passed."""
-        return _typical_s(self.context.planned_tbt_s(obs.tbt_target_s), latency_margin, stall_s)
 
     def _most_within(
         self,
         obs: Observation,
         batch: tuple[WaitingRequest, ...],
-        size_correction: BatchSizeCorrection,
+        sizes: BatchSizeCorrection,
         limit_s: float,
     ) -> tuple[int, float]:
         """The prompt tokens in the largest of the sizes that take at most so long and its predicted seconds;
@@ -277,15 +263,13 @@ class FusedSteps:
             middle = (low + high) // 2
             chunk = PrefillShape.of(chunk_lengths(obs.prefill, batch, STEP_TOKENS[middle] - bs))
             predicted_s = latency.fused_s(chunk, obs.decode, total_sms)
-            if predicted_s * size_correction.ratio(chunk.new_tokens + bs) <= limit_s:
+            if predicted_s * sizes.ratio(chunk.new_tokens + bs) <= limit_s:
                 low, tokens, step_s = middle + 1, chunk.new_tokens, predicted_s
             else:
                 high = middle
         return tokens, step_s
 
-    def _best_size(
-        self, most: int, decode_bs: int, size_correction: BatchSizeCorrection, useful_tokens: float
-    ) -> int:
+    def _best_size(self, most: int, decode_bs: int, sizes: BatchSizeCorrection, useful_tokens: float) -> int:
         """The size of a step, of `most` tokens or fewer, whose products take the fewest seconds for a token
         that is of use; the largest of several.
 
@@ -302,7 +286,7 @@ class FusedSteps:
             if size < enough:
                 break
             useful = min(size, useful_tokens)
-            token_s = products_s * size_correction.hoped(size) / useful
+            token_s = products_s * sizes.hoped(size) / useful
             if token_s < best_s and (token_s := round(token_s, 12)) < best_s:
                 best, best_s = size, token_s
         return best
@@ -322,7 +306,7 @@ class FusedSteps:
         return self.context.latency.fused_s(chunk, obs.decode, self.table.rules.total_sms)
 
     def total_s(
-        self, obs: Observation, size_correction: BatchSizeCorrection, shape: PrefillShape, budget: int
+        self, obs: Observation, sizes: BatchSizeCorrection, shape: PrefillShape, budget: int
     ) -> float:
         """What a whole batch typically takes in steps of this budget; the last has what is left of it, or,
         where others wait, is filled with them and counts by the batch's part of it.
@@ -335,13 +319,13 @@ class FusedSteps:
         steps, left = divmod(new, budget)
         if steps or len(obs.waiting) > shape.bs:
             step_s = self._typical_step_s(obs, shape, budget, _before(shape, budget))
-            step_s *= size_correction.hoped(budget + bs)
+            step_s *= sizes.hoped(budget + bs)
             if len(obs.waiting) > shape.bs:
                 return step_s * new / budget
             if not left:
                 return step_s * steps
         last_s = self._typical_step_s(obs, shape, left, 2 * _before(shape, left))
-        last_s *= size_correction.hoped(left + bs)
+        last_s *= sizes.hoped(left + bs)
         return steps * step_s + last_s if steps else last_s
 
     def _typical_step_s(self, obs: Observation, shape: PrefillShape, tokens: int, before: float) -> float:
@@ -388,11 +372,6 @@ class FusedSteps:
         )
 
 
-def _typical_s(most_s: float, latency_margin: LatencyMargin, stall_s: float) -> float:
-    """What a step typically takes that hardly ever takes longer than `most_s`."""
-    return min(most_s / latency_margin.ratio, (most_s - stall_s) / (1.0 + latency_margin.deviation))
-
-
 _new_tokens = attrgetter("new_tokens")
 
 
@@ -422,27 +401,3 @@ def fused_decision(
         numbers=plan.numbers,
         rejected=rejected,
     )
-
-
-def fused_learned(
-    feedback: Feedback, latency_margin: LatencyMargin, size_correction: BatchSizeCorrection
-) -> tuple[float, LatencyMargin, BatchSizeCorrection]:
-    """Learn from a fused step: the seconds that it should have taken, and the corrections with this step
-    learned.
-
-    A step that waited for the host, or for the layers of a split, says nothing about its size. A step without
-    decoding requests says nothing about the margin: nobody waited for its tokens.
-    """
-    predicted_s, measured_s = feedback.predicted_s, feedback.measured_s
-    floor_s = latency_margin.floor_s
-    tokens = feedback.prefill.new_tokens + feedback.decode.bs
-    expected_s = predicted_s * size_correction.ratio(tokens)
-    if measured_s <= HOST_RATIO * expected_s and not feedback.follows_split:
-        size_correction = size_correction.after(tokens, predicted_s=predicted_s, measured_s=measured_s)
-    else:
-        size_correction = size_correction.passed(measured_s)
-    if feedback.decode.bs:
-        latency_margin = latency_margin.after(
-            predicted_s=expected_s, measured_s=measured_s, attainment_ratio=feedback.attainment_ratio
-        )
-    return max(expected_s, floor_s), latency_margin, size_correction

@@ -323,17 +323,14 @@ class SplitPlans:
         whole_s = self.context.latency.prefill_s(running.shape, sms)
         return whole_s * (layers - running.layers_done) / layers
 
-    def learned(
-        self, feedback: Feedback, guard: ContentionGuard, *, for_all: bool = False
-    ) -> ContentionGuard:
+    def learned(self, feedback: Feedback, guard: ContentionGuard) -> ContentionGuard:
         """A decode step slower than its bound raises the guard's cell at once (MuxWise 3.3.2); else the guard
-        stays the same object. `for_all`: and all cells on as many SMs of which nothing is known."""
+        stays the same object."""
         if not self.uses_guard or feedback.mode is not Mode.SPLIT or feedback.predicted_s <= 0.0:
             return guard
         decode_sms = self.table.groups[feedback.partition_id].decode_sms
         cell = guard_cell(decode_sms, feedback.prefill, feedback.decode)
-        ratio = feedback.measured_s / feedback.predicted_s
-        return guard.learned_for_all(cell, ratio) if for_all else guard.learned(cell, ratio)
+        return guard.learned(cell, feedback.measured_s / feedback.predicted_s)
 
     def adopted(self, guard: ContentionGuard, before: PolicyContext, *, is_refined: bool) -> ContentionGuard:
         """The guard of this context, with what was raised here if it is of the same profile."""

@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from pdmuxd.engine.core.estimates.steps import StepEstimates
 from pdmuxd.engine.core.guard import ContentionGuard
 from pdmuxd.engine.core.partitions import PartitionTable
 from pdmuxd.engine.core.policies.base import PolicyContext
@@ -68,12 +69,7 @@ class SlotUse:
 
     @classmethod
     def seen(
-        cls,
-        obs: Observation,
-        requests: Sequence[WaitingRequest],
-        *,
-        split_step_ratio: float,
-        fused_step_ratio: float,
+        cls, obs: Observation, requests: Sequence[WaitingRequest], estimates: StepEstimates
     ) -> SlotUse | None:
         """What `requests` would occupy; None while slots are free for all that wait."""
         if not obs.are_slots_short:
@@ -85,8 +81,8 @@ class SlotUse:
         return cls(
             slots=obs.limits.max_decode_bs,
             answer_tokens=sum(known) / len(known) if known else 0.0,
-            split_step_ratio=split_step_ratio,
-            fused_step_ratio=fused_step_ratio,
+            split_step_ratio=estimates.split_ratio,
+            fused_step_ratio=estimates.fused.sizes.hoped_level,
         )
 
     def all_decoding(self, decode: DecodeShape) -> DecodeShape:

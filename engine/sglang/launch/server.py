@@ -10,8 +10,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from pdmuxd.engine.core.batch_size_correction import SIZES
 from pdmuxd.engine.core.errors import SettingsError
+from pdmuxd.engine.core.estimates.batch_size_correction import SIZES
 from pdmuxd.engine.core.partitions import PartitionTable
 from pdmuxd.engine.link.procfs import started_s
 from pdmuxd.engine.sglang.api.symbols import launcher

@@ -36,10 +36,10 @@ def learned_by_auto() -> AutoState:
 def test_all_that_was_learned_stays_when_the_profile_is_refined() -> None:
     state = learned_by_auto()
     adopted = build_policy("auto", with_guard(1.3)).adopt(state, BEFORE, is_refined=True)
-    assert adopted == replace(state, guard=adopted.guard)
-    assert adopted.guard.default_ratio == 1.3
-    assert adopted.guard.assumed == state.guard.assumed
-    (seen,) = adopted.guard.assumed.values()
+    assert adopted == replace(state, estimates=replace(state.estimates, guard=adopted.estimates.guard))
+    assert adopted.estimates.guard.default_ratio == 1.3
+    assert adopted.estimates.guard.assumed == state.estimates.guard.assumed
+    (seen,) = adopted.estimates.guard.assumed.values()
     assert seen.mean == pytest.approx(1.8), "seen here, and not stored yet"
 
 
@@ -47,7 +47,7 @@ def test_what_is_of_predictions_is_forgotten_when_another_profile_comes() -> Non
     state = learned_by_auto()
     policy = build_policy("auto", with_guard(1.4))
     adopted = policy.adopt(state, BEFORE, is_refined=False)
-    assert state.breaker.is_open
+    assert state.estimates.breaker.is_open
     assert adopted == replace(policy.initial_state(), queue=QueueState(aged_credit_tokens=80.0))
 
 

@@ -6,10 +6,10 @@ from dataclasses import replace
 
 import pytest
 from engines import PROFILE
-from observations import linear_context, observe, running_prefill, took, waiting
+from observations import linear_context, observe, running_prefill, took, waiting, with_margin
 
+from pdmuxd.engine.core.estimates.latency_margin import LatencyMargin
 from pdmuxd.engine.core.latency import SoloRunModel
-from pdmuxd.engine.core.latency_margin import LatencyMargin
 from pdmuxd.engine.core.policies.autostate import AutoState
 from pdmuxd.engine.core.policies.choice import FUSED_LIMIT_S
 from pdmuxd.engine.core.policies.registry import DEFAULT_POLICY, build_policy
@@ -31,7 +31,7 @@ AS_PREDICTED = LatencyMargin(deviation=0.0)
 
 def decide(obs: Observation, spec: str = "auto") -> Decision:
     policy = build_policy(spec, linear_context())
-    return policy.decide(obs, replace(policy.initial_state(), latency_margin=AS_PREDICTED))[0]
+    return policy.decide(obs, with_margin(policy.initial_state(), AS_PREDICTED))[0]
 
 
 def on_h200(obs: Observation) -> Decision:
@@ -180,28 +180,28 @@ def test_the_running_gap_is_counted_when_a_fused_step_is_sized() -> None:
 def test_the_budget_shrinks_when_fused_steps_took_longer_than_predicted() -> None:
     policy = build_policy("auto", linear_context())
     obs = observe(decode_bs=10, tbt_target_s=0.150, prefill=running_prefill(9000, mode=PrefillMode.CHUNKED))
-    state = replace(policy.initial_state(), latency_margin=AS_PREDICTED)
+    state = with_margin(policy.initial_state(), AS_PREDICTED)
     before = policy.decide(obs, state)[0].token_budget
     slow = took(Mode.FUSED, new_tokens=128, decode=obs.decode, predicted_s=0.1, measured_s=0.14)
     for _ in range(50):
         state = policy.learn(slow, state)
-    assert state.latency_margin.ratio * state.size_correction.ratio(138) > 1.4
+    assert state.estimates.fused.margin.ratio * state.estimates.fused.sizes.ratio(138) > 1.4
     assert policy.decide(obs, state)[0].token_budget < before
 
 
 def test_a_size_that_always_takes_longer_costs_no_other_size_its_budget() -> None:
     policy = build_policy("auto", linear_context())
-    state = replace(policy.initial_state(), latency_margin=AS_PREDICTED)
+    state = with_margin(policy.initial_state(), AS_PREDICTED)
     slow = took(Mode.FUSED, new_tokens=200, predicted_s=0.1, measured_s=0.13)
     even = took(Mode.FUSED, new_tokens=400, predicted_s=0.2, measured_s=0.2)
     for _ in range(200):
         state = policy.learn(even, policy.learn(slow, state))
-    assert state.size_correction.ratio(210) == pytest.approx(1.3, rel=0.01)
-    assert state.size_correction.ratio(410) == pytest.approx(1.0)
-    raised = state.latency_margin.ratio
+    assert state.estimates.fused.sizes.ratio(210) == pytest.approx(1.3, rel=0.01)
+    assert state.estimates.fused.sizes.ratio(410) == pytest.approx(1.0)
+    raised = state.estimates.fused.margin.ratio
     for _ in range(200):
         state = policy.learn(even, policy.learn(slow, state))
-    assert state.latency_margin.ratio < raised, "it rose before the size was known, and falls since"
+    assert state.estimates.fused.margin.ratio < raised, "it rose before the size was known, and falls since"
 
 
 def test_a_prompt_alone_tells_nothing_of_what_tokens_may_wait_for() -> None:
@@ -209,17 +209,17 @@ def test_a_prompt_alone_tells_nothing_of_what_tokens_may_wait_for() -> None:
     state = policy.initial_state()
     alone = took(Mode.FUSED, new_tokens=15_000, decode=NO_DECODE, predicted_s=0.8, measured_s=1.8)
     learned = policy.learn(alone, state)
-    assert learned.latency_margin == state.latency_margin
-    assert learned.size_correction == state.size_correction.passed(1.8)
-    assert learned.breaker != state.breaker
+    assert learned.estimates.fused.margin == state.estimates.fused.margin
+    assert learned.estimates.fused.sizes == state.estimates.fused.sizes.passed(1.8)
+    assert learned.estimates.breaker != state.estimates.breaker
 
 
 def test_prompts_are_split_while_the_host_takes_longer_than_the_target_to_launch_a_fused_step() -> None:
     """A fused step of 20 tokens beside 10 should take 30 of 50 ms, and took the host 51 lately."""
     policy = build_policy("auto", linear_context())
     obs = observe(decode_bs=10, tbt_target_s=0.05, queue=(waiting(1, 20),))
-    quick = replace(policy.initial_state(), latency_margin=AS_PREDICTED)
-    slow = replace(quick, latency_margin=LatencyMargin(deviation=0.0, floor_s=0.051))
+    quick = with_margin(policy.initial_state(), AS_PREDICTED)
+    slow = with_margin(quick, LatencyMargin(deviation=0.0, floor_s=0.051))
     assert policy.decide(obs, quick)[0].mode is Mode.FUSED
     assert policy.decide(obs, slow)[0].mode is Mode.SPLIT
     for _ in range(200):
@@ -230,7 +230,7 @@ def test_prompts_are_split_while_the_host_takes_longer_than_the_target_to_launch
 
 def test_a_chunked_prompt_gets_what_the_hosts_time_holds_when_that_exceeds_the_target() -> None:
     policy = build_policy("auto", linear_context())
-    state = replace(policy.initial_state(), latency_margin=LatencyMargin(deviation=0.0, floor_s=0.08))
+    state = with_margin(policy.initial_state(), LatencyMargin(deviation=0.0, floor_s=0.08))
     prefill = running_prefill(4000, mode=PrefillMode.CHUNKED)
     decision = policy.decide(observe(decode_bs=10, prefill=prefill), state)[0]
     assert decision.token_budget == 64, "54 tokens beside 10 take 64 of the 80 ms, 86 would take 96"
@@ -310,7 +310,7 @@ def test_a_prompt_in_chunks_goes_on_when_it_would_be_late_after_one_step_more() 
 def test_a_late_prompt_in_chunks_goes_on_in_every_second_step() -> None:
     policy = build_policy("auto", linear_context())
     obs = behind_chunks(waiting(1, 20, deadline_s=1.0), deadline_s=0.5)
-    state, waits = replace(policy.initial_state(), latency_margin=AS_PREDICTED), []
+    state, waits = with_margin(policy.initial_state(), AS_PREDICTED), []
     for _ in range(4):
         decision, state = policy.decide(obs, state)
         waits.append(decision.preempt)
@@ -358,10 +358,10 @@ def test_prefills_are_corrected_by_what_they_take() -> None:
     took = PrefillFeedback(sms=132, was_alone=True, predicted_s=1.0, measured_s=1.2)
     for _ in range(200):
         state = policy.learn_prefill(took, state)
-    assert state.prefill_correction == pytest.approx(1.2, abs=0.001)
+    assert state.estimates.prefill_ratio == pytest.approx(1.2, abs=0.001)
     wild = replace(took, measured_s=1000.0)
     for _ in range(200):
         state = policy.learn_prefill(wild, state)
-    assert state.prefill_correction <= 1.5
-    assert policy.learn_prefill(replace(took, predicted_s=0.0), state) is state
-    assert policy.learn_prefill(replace(took, predicted_s=None), state) is state
+    assert state.estimates.prefill_ratio <= 1.5
+    assert policy.learn_prefill(replace(took, predicted_s=0.0), state) == state
+    assert policy.learn_prefill(replace(took, predicted_s=None), state) == state

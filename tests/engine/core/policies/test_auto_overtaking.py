@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from observations import linear_context, observe, running_prefill, waiting
+from observations import linear_context, observe, running_prefill, waiting, with_margin
 
-from pdmuxd.engine.core.latency_margin import LatencyMargin
+from pdmuxd.engine.core.estimates.latency_margin import LatencyMargin
 from pdmuxd.engine.core.policies.registry import build_policy
 from pdmuxd.engine.core.types import Decision, EngineLimits, Observation, Reason
 
@@ -16,7 +16,7 @@ AS_PREDICTED = LatencyMargin(deviation=0.0)
 
 def decide(obs: Observation, spec: str = "auto") -> Decision:
     policy = build_policy(spec, linear_context())
-    return policy.decide(obs, replace(policy.initial_state(), latency_margin=AS_PREDICTED))[0]
+    return policy.decide(obs, with_margin(policy.initial_state(), AS_PREDICTED))[0]
 
 
 @pytest.mark.parametrize(("short_deadline_s", "preempts"), [(3.0, True), (60.0, False)])

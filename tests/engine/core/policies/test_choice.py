@@ -28,7 +28,7 @@ def chosen(
     behind: tuple[WaitingRequest, ...] = (),
     from_group: int = 0,
     meets: bool = True,
-    prefill_correction: float = 1.0,
+    prefill_ratio: float = 1.0,
     slot_use: SlotUse | None = None,
     lasts: bool = True,
 ) -> PlanKind:
@@ -60,7 +60,7 @@ def chosen(
         fused,
         context=CONTEXT,
         table=TABLE,
-        prefill_correction=prefill_correction,
+        prefill_ratio=prefill_ratio,
         slot_use=slot_use,
     )
     assert rejected[-1].label == ("split" if plan.kind is PlanKind.FUSED else "fused")
@@ -130,7 +130,7 @@ def test_it_is_split_when_its_chunks_could_not_be_preempted_for_long() -> None:
 
 def test_prefills_that_take_longer_than_predicted_count_as_that_when_a_split_is_weighed() -> None:
     assert chosen(split_s=0.25, fused_s=0.28, behind=(OTHER,)) is PlanKind.SPLIT
-    assert chosen(split_s=0.25, fused_s=0.28, behind=(OTHER,), prefill_correction=1.2) is PlanKind.FUSED
+    assert chosen(split_s=0.25, fused_s=0.28, behind=(OTHER,), prefill_ratio=1.2) is PlanKind.FUSED
 
 
 @pytest.mark.parametrize(

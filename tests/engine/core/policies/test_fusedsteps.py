@@ -9,13 +9,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from observations import linear_context, observe, running_prefill, took, waiting
 
-from pdmuxd.engine.core.batch_size_correction import BatchSizeCorrection
-from pdmuxd.engine.core.latency_margin import LatencyMargin
+from pdmuxd.engine.core.estimates.batch_size_correction import BatchSizeCorrection
+from pdmuxd.engine.core.estimates.latency_margin import LatencyMargin
+from pdmuxd.engine.core.estimates.steps import FusedEstimate
 from pdmuxd.engine.core.policies.fusedsteps import (
     FIXED_STEP_TOKENS,
     LEAST_PROMPT_TOKENS,
     STEP_TOKENS,
     FusedSteps,
+    StepBounds,
     chunk_lengths,
     decode_alone,
     fixed_prompt_tokens,
@@ -26,7 +28,8 @@ from pdmuxd.engine.emulator.profile import load_profile
 
 CONTEXT = linear_context()
 FUSED = FusedSteps(context=CONTEXT, table=CONTEXT.table())
-AS_PREDICTED, AS_FITTED = LatencyMargin(deviation=0.0), BatchSizeCorrection()
+AS_FITTED = BatchSizeCorrection()
+AS_PREDICTED = StepBounds(FusedEstimate(margin=LatencyMargin(deviation=0.0)))
 lengths = st.lists(st.integers(1, 5000), max_size=6)
 
 
@@ -96,9 +99,8 @@ def test_a_step_within_the_target_is_the_largest_that_is(
     """1 ms for each token, prompt or decode; what few steps exceed is `ratio` times that."""
     obs = observe(decode_bs=decode_bs, tbt_target_s=target_s)
     batch = tuple(waiting(i + 1, n) for i, n in enumerate(tokens))
-    found, step_s = FUSED.prompt_tokens(
-        obs, batch, LatencyMargin(deviation=(ratio - 1.0) / 3.0, factor=3.0), AS_FITTED, must=False
-    )
+    margin = LatencyMargin(deviation=(ratio - 1.0) / 3.0, factor=3.0)
+    found, step_s = FUSED.prompt_tokens(obs, batch, StepBounds(FusedEstimate(margin=margin)), must=False)
     assert found <= sum(tokens)
     limit_s = target_s / ratio + 1e-9
     if found:
@@ -135,7 +137,7 @@ def test_a_step_has_the_size_that_takes_least_for_a_token_whether_or_not_more_wa
 ) -> None:
     fused, _ = _products_of(profile)
     obs = observe(decode_bs=30, decode_reused_tokens=30_000, tbt_target_s=target_s)
-    ask = {"latency_margin": AS_PREDICTED, "size_correction": AS_FITTED, "must": False}
+    ask = {"bounds": AS_PREDICTED, "must": False}
     many = tuple(waiting(number, 1000) for number in range(8))
     tokens, step_s = fused.prompt_tokens(obs, many, **ask)
     assert tokens + 30 == best
@@ -149,7 +151,8 @@ def test_a_step_has_the_size_that_takes_least_for_a_token_whether_or_not_more_wa
     for _ in range(40):
         for size in STEP_TOKENS:
             slow = slow.after(size, predicted_s=0.01, measured_s=0.013 if size == best else 0.01)
-    assert fused.prompt_tokens(obs, many, **(ask | {"size_correction": slow}))[0] + 30 != best
+    ask["bounds"] = StepBounds(replace(AS_PREDICTED.estimate, sizes=slow))
+    assert fused.prompt_tokens(obs, many, **ask)[0] + 30 != best
 
 
 @given(
@@ -164,7 +167,7 @@ def test_no_larger_step_takes_less_for_a_token_when_the_prompt_does_not_fit_into
     fused, each_s = _products_of(profile)
     obs = observe(decode_bs=decode_bs, decode_reused_tokens=500 * decode_bs, tbt_target_s=target_s)
     batch = (waiting(1, tokens),)
-    found, step_s = fused.prompt_tokens(obs, batch, AS_PREDICTED, AS_FITTED, must=False)
+    found, step_s = fused.prompt_tokens(obs, batch, AS_PREDICTED, must=False)
     assert step_s <= target_s
     assert found <= tokens
     if not found or found == tokens:
@@ -180,7 +183,7 @@ def test_no_larger_step_takes_less_for_a_token_when_the_prompt_does_not_fit_into
 def test_a_step_that_has_to_be_says_what_it_takes_when_none_is_within_the_target() -> None:
     prefill = replace(running_prefill(3000, mode=PrefillMode.CHUNKED), done_tokens=1000)
     obs = observe(decode_bs=100, tbt_target_s=0.05, prefill=prefill)
-    plan = FUSED.next_step(obs, (), AS_PREDICTED, AS_FITTED)
+    plan = FUSED.next_step(obs, (), AS_PREDICTED)
     assert (plan.prompt_tokens, plan.meets) == (LEAST_PROMPT_TOKENS, False)
     assert plan.numbers.predicted_fused_s == pytest.approx(0.001 * (100 + LEAST_PROMPT_TOKENS))
     assert plan.numbers.tbt_slack_s == pytest.approx(0.05 - 0.001 * (100 + LEAST_PROMPT_TOKENS))
@@ -188,8 +191,8 @@ def test_a_step_that_has_to_be_says_what_it_takes_when_none_is_within_the_target
 
 def test_no_step_is_within_the_target_when_the_host_alone_takes_longer() -> None:
     obs, batch = observe(decode_bs=10, tbt_target_s=0.05), (waiting(1, 1000),)
-    slow = LatencyMargin(deviation=0.0, floor_s=0.06)
-    ask = {"latency_margin": slow, "size_correction": AS_FITTED}
+    slow = StepBounds(FusedEstimate(margin=LatencyMargin(deviation=0.0, floor_s=0.06)))
+    ask = {"bounds": slow}
     assert FUSED.prompt_tokens(obs, batch, **ask, must=False) == (0, 0.0)
     assert FUSED.prompt_tokens(obs, batch, **ask, must=True) == (22, pytest.approx(0.032))
 
@@ -249,6 +252,6 @@ def test_a_prompt_lasts_in_chunks_when_half_a_step_is_within_the_target_at_its_e
     prompt = (waiting(1, new_tokens),)
     obs = observe(decode_bs=10, decode_reused_tokens=3_000, tbt_target_s=0.02, queue=prompt, now_s=0.0)
     shape = PrefillShape.of([(new_tokens, 0)])
-    plan = fused.whole_batch(obs, prompt, shape, LatencyMargin(), AS_FITTED)
+    plan = fused.whole_batch(obs, prompt, shape, StepBounds(FusedEstimate()))
     assert plan is not None
     assert plan.meets is lasts

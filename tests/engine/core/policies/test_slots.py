@@ -10,10 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from observations import linear_context, observe, took, waiting
 
-from pdmuxd.engine.core.batch_size_correction import BatchSizeCorrection
-from pdmuxd.engine.core.latency_margin import LatencyMargin
+from pdmuxd.engine.core.estimates.latency_margin import LatencyMargin
+from pdmuxd.engine.core.estimates.steps import FusedEstimate
 from pdmuxd.engine.core.policies.choice import slots_occupied_s
-from pdmuxd.engine.core.policies.fusedsteps import FusedSteps
+from pdmuxd.engine.core.policies.fusedsteps import FusedSteps, StepBounds
 from pdmuxd.engine.core.policies.layerwise import SplitPlans, new_work
 from pdmuxd.engine.core.policies.registry import build_policy
 from pdmuxd.engine.core.policies.slots import LEAST_SLOTS, SlotUse, within_target
@@ -30,7 +30,7 @@ from pdmuxd.engine.emulator.profile import DEFAULT_PROFILE, load_profile
 
 CONTEXT = linear_context()
 H200 = load_profile(DEFAULT_PROFILE).policy_context
-AS_PREDICTED, AS_FITTED = LatencyMargin(deviation=0.0), BatchSizeCorrection()
+AS_PREDICTED = FusedEstimate(margin=LatencyMargin(deviation=0.0))
 
 
 def test_slots_count_only_while_more_requests_wait_than_slots_are_free() -> None:
@@ -98,7 +98,7 @@ def _next_s(obs: Observation, target_s: float, answer_tokens: float) -> float:
     use = SlotUse(slots=obs.limits.max_decode_bs, answer_tokens=answer_tokens)
     work = new_work(queue, H200.layers)
     steps = FusedSteps(context=H200, table=table)
-    fused = steps.whole_batch(at_target, queue, work.shape, AS_PREDICTED, AS_FITTED, 0.0, use)
+    fused = steps.whole_batch(at_target, queue, work.shape, StepBounds(AS_PREDICTED, slot_use=use))
     split = SplitPlans(context=H200, table=table, uses_guard=False).best_fit(
         at_target, work, H200.guard, slot_use=use, steady_s=steps.steady_step_s(obs, work.shape)
     )
@@ -151,10 +151,10 @@ def test_past_what_a_good_step_takes_a_target_changes_no_decision(
 def test_steps_beside_layers_are_learned_as_they_typically_are() -> None:
     policy = build_policy("auto", CONTEXT)
     state = policy.initial_state()
-    before = state.split_step_ratio
+    before = state.estimates.split_ratio
     for _ in range(200):
         state = policy.learn(took(Mode.SPLIT, predicted_s=0.02, measured_s=0.028), state)
-    assert before < 1.39 < state.split_step_ratio < 1.41
+    assert before < 1.39 < state.estimates.split_ratio < 1.41
 
 
 def _slots_at(target_s: float, decode_bs: int = 100, guard_ratio: float = 4.0) -> int:

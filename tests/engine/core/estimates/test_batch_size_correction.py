@@ -6,7 +6,8 @@ import random
 
 import pytest
 
-from pdmuxd.engine.core.batch_size_correction import FORGET_S, HIGHEST, LOWEST, SIZES, BatchSizeCorrection
+from pdmuxd.engine.core.estimates.batch_size_correction import FORGET_S, SIZES, BatchSizeCorrection
+from pdmuxd.engine.core.running_mean import HIGHEST, LOWEST
 
 
 def learned(*typical: tuple[int, float], start: BatchSizeCorrection | None = None) -> BatchSizeCorrection:

@@ -10,15 +10,14 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
+
+from pdmuxd.engine.core.running_mean import LAST_20, blended, weight_after, within
 
 SIZES = (*range(32, 321, 32), *range(384, 1025, 64), *range(1152, 2561, 128))
 """Tokens of a step, decoding requests included: from one to the next are taken as one size."""
 _AT = tuple(bisect_left(SIZES, tokens) for tokens in range(SIZES[-1] + 1))
 """The place in `SIZES` of a step of so many tokens: looked up for every size in every decision."""
-WEIGHT = 0.05
-"""Of the newest step: about the last 20 of its size count. The first ones count for more, as in a mean."""
-LOWEST, HIGHEST = 0.7, 1.5
 FORGET_S = 5.0
 """Seconds of steps after which half of what a size took is forgotten where sizes are compared, and of how far
 fused steps scatter while none is run."""
@@ -44,10 +43,19 @@ class BatchSizeCorrection:
     """Of steps of all sizes."""
     level_s: float = 0.0
     """When a step of any size was seen last."""
-    hopes: tuple[float, ...] = (1.0,) * len(SIZES)
+    hopes: tuple[float, ...] = field(init=False, repr=False, compare=False)
     """Of each size, by what was seen of it and how long ago."""
-    hoped_level: float = 1.0
+    hoped_level: float = field(init=False, repr=False, compare=False)
     """Of all sizes, by how long ago any was seen."""
+
+    def __post_init__(self) -> None:
+        hoped = 1.0 + (self.level - 1.0) * math.exp2((self.level_s - self.clock_s) / FORGET_S)
+        hopes = [
+            hoped + math.exp2((last_s - self.clock_s) / FORGET_S) * (ratio - hoped)
+            for ratio, last_s in zip(self.ratios, self.seen_s, strict=True)
+        ]
+        object.__setattr__(self, "hoped_level", hoped)
+        object.__setattr__(self, "hopes", tuple(hopes))
 
     def ratio(self, tokens: int) -> float:
         """Typical over predicted seconds of a step of so many tokens, by the last that were seen: for how
@@ -62,25 +70,7 @@ class BatchSizeCorrection:
 
     def passed(self, seconds: float) -> BatchSizeCorrection:
         """The value after a step that says nothing of sizes."""
-        return self._at(
-            self.clock_s + seconds, self.ratios, self.steps, self.seen_s, self.level, self.level_s
-        )
-
-    @staticmethod
-    def _at(
-        clock_s: float,
-        ratios: tuple[float, ...],
-        steps: tuple[int, ...],
-        seen_s: tuple[float, ...],
-        level: float,
-        level_s: float,
-    ) -> BatchSizeCorrection:
-        hoped = 1.0 + (level - 1.0) * math.exp2((level_s - clock_s) / FORGET_S)
-        hopes = [
-            hoped + math.exp2((last_s - clock_s) / FORGET_S) * (ratio - hoped)
-            for ratio, last_s in zip(ratios, seen_s, strict=True)
-        ]
-        return BatchSizeCorrection(ratios, steps, seen_s, clock_s, level, level_s, tuple(hopes), hoped)
+        return replace(self, clock_s=self.clock_s + seconds)
 
     def after(self, tokens: int, *, predicted_s: float, measured_s: float) -> BatchSizeCorrection:
         """The ratios after one more step."""
@@ -88,8 +78,8 @@ class BatchSizeCorrection:
         if at == len(SIZES):
             return self.passed(measured_s)
         old, seen = self.ratios[at], self.steps[at]
-        weight = max(WEIGHT, 1.0 / (seen + 2))  # what was assumed before the first counts as one step
-        new = min(HIGHEST, max(LOWEST, old + weight * (measured_s / predicted_s - old)))
+        weight = weight_after(seen + 1)  # what was assumed before the first counts as one step
+        new = within(blended(old, measured_s / predicted_s, weight))
         ratios, steps = list(self.ratios), self.steps
         ratios[at] = new
         for unseen, beyond in ((range(at - 1, -1, -1), -1), (range(at + 1, len(SIZES)), 1)):
@@ -97,9 +87,9 @@ class BatchSizeCorrection:
             between = max(new, ratios[last]) if last is not None else new
             for i in range(at + beyond, last if last is not None else unseen.stop, beyond):
                 ratios[i] = between
-        if seen * WEIGHT < 1.0:
+        if seen * LAST_20 < 1.0:
             steps = (*steps[:at], seen + 1, *steps[at + 1 :])
         clock_s = self.clock_s + measured_s
         seen_s = (*self.seen_s[:at], clock_s, *self.seen_s[at + 1 :])
-        level = self.level + WEIGHT * (min(HIGHEST, max(LOWEST, measured_s / predicted_s)) - self.level)
-        return self._at(clock_s, tuple(ratios), steps, seen_s, level, clock_s)
+        level = blended(self.level, within(measured_s / predicted_s), LAST_20)
+        return BatchSizeCorrection(tuple(ratios), steps, seen_s, clock_s, level, clock_s)

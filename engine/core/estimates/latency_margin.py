@@ -18,17 +18,16 @@ it whenever it takes longer than predicted. Three things are told apart, since e
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from pdmuxd.engine.core.batch_size_correction import FORGET_S
+from pdmuxd.engine.core.estimates.batch_size_correction import FORGET_S
+from pdmuxd.engine.core.running_mean import LAST_50, blended
 from pdmuxd.engine.core.slo import DEFAULT_SLO
 
 LATE_SHARE = 0.2
 """Of the gaps that a tenant's attainment leaves, those that may exceed the bound; the others are for stalls.
 At 99% these are 2 of 1,000: a request is in time if the p99 of its gaps is, and 99% of requests of 130 gaps
 are then."""
-WEIGHT = 0.02
-"""Of the newest step in the mean deviation: about the last 100 count."""
 CORRECTION = 0.5
 """By which a step over the bound raises the factor; one within it lowers it so that both are even."""
 LOWEST_FACTOR, HIGHEST_FACTOR = 1.0, 8.0
@@ -88,47 +87,43 @@ class LatencyMargin:
         """The seconds that few steps of this prediction exceed."""
         return max(self.ratio * predicted_s, self.floor_s)
 
+    def typical_s(self, most_s: float, stall_s: float) -> float:
+        """What a step typically takes that hardly ever takes longer than `most_s`, and that still does not
+        when it stalls for `stall_s`."""
+        return min(most_s / self.ratio, (most_s - stall_s) / (1.0 + self.deviation))
+
     def after(
         self, *, predicted_s: float, measured_s: float, attainment_ratio: float = DEFAULT_SLO.attainment_ratio
     ) -> LatencyMargin:
         """The margin after one more step, where so many gaps have to be in time."""
         off = measured_s / predicted_s - 1.0
         limit = HIGHEST_FACTOR * self.deviation
-        seen = min(abs(off), limit)
-        deviation = max(LEAST_DEVIATION, self.deviation + WEIGHT * (seen - self.deviation))
+        deviation = max(LEAST_DEVIATION, blended(self.deviation, min(abs(off), limit), LAST_50))
+        host_steps = max(0, self.host_steps - 1)
         if off > limit:
             may_be_host = HOST_RATIO * predicted_s < measured_s <= FLOOR_HIGHEST_S
             is_host = may_be_host and self.host_steps > 0
             lifted_s = min(measured_s, self.bound_s(predicted_s) + FLOOR_RISE_S)
-            return LatencyMargin(
+            return replace(
+                self.stalled(measured_s - predicted_s),
                 deviation=deviation,
-                factor=self.factor,
                 floor_s=max(lifted_s, self.floor_s) if is_host else self.floor_s,
-                stall_s=max(measured_s - predicted_s, 0.9 * self.stall_s),
-                expected_stalls=STALL_STEPS,
-                host_steps=HOST_STEPS if may_be_host else max(0, self.host_steps - 1),
+                host_steps=HOST_STEPS if may_be_host else host_steps,
             )
         late = off > self.factor * self.deviation
         factor = self.factor + CORRECTION * ((1.0 if late else 0.0) - LATE_SHARE * (1.0 - attainment_ratio))
-        return LatencyMargin(
+        return replace(
+            self,
             deviation=deviation,
             factor=min(HIGHEST_FACTOR, max(LOWEST_FACTOR, factor)),
             floor_s=self._lower_s(),
-            stall_s=self.stall_s,
             expected_stalls=max(0, self.expected_stalls - 1),
-            host_steps=max(0, self.host_steps - 1),
+            host_steps=host_steps,
         )
 
     def stalled(self, stall_s: float) -> LatencyMargin:
-        """The value after a step of another kind that stalled for so long."""
-        return LatencyMargin(
-            deviation=self.deviation,
-            factor=self.factor,
-            floor_s=self.floor_s,
-            stall_s=max(stall_s, 0.9 * self.stall_s),
-            expected_stalls=STALL_STEPS,
-            host_steps=self.host_steps,
-        )
+        """The value after a step, of this or another kind, that stalled for so long."""
+        return replace(self, stall_s=max(stall_s, 0.9 * self.stall_s), expected_stalls=STALL_STEPS)
 
     def without_a_step(self, *, instead_s: float = 0.0) -> LatencyMargin:
         """The value after a step that was not fused: the floor is forgotten, or no fused step would ever be
@@ -142,14 +137,12 @@ class LatencyMargin:
         is_wide = instead_s > 0.0 and (more > 0.0 or longer > 0.0)
         if not self.floor_s and not is_wide:
             return self
-        kept = math.exp2(-instead_s / FORGET_S)
-        return LatencyMargin(
-            deviation=self.deviation - (1.0 - kept) * max(0.0, more),
-            factor=self.factor - (1.0 - kept) * max(0.0, longer),
+        forgotten = 1.0 - math.exp2(-instead_s / FORGET_S)
+        return replace(
+            self,
+            deviation=self.deviation - forgotten * max(0.0, more),
+            factor=self.factor - forgotten * max(0.0, longer),
             floor_s=self._lower_s(),
-            stall_s=self.stall_s,
-            expected_stalls=self.expected_stalls,
-            host_steps=self.host_steps,
         )
 
     def _lower_s(self) -> float:

@@ -9,12 +9,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from pdmuxd.engine.core.running_mean import LAST_20, blended
+
 WRONG_RATIO = 1.7
 """A step that took more than this many times its prediction counts as wrong: contention explains 1.3 at most
 (MuxWise 3.3.2), and 1.5 on small partitions of an H200 (docs/measurements)."""
-
-WEIGHT = 0.05
-"""Weight of the newest step in the running share of wrong steps: about the last 20 steps count."""
 
 OPEN_AT, CLOSE_AT = 0.5, 0.1
 """It opens when the share of wrong steps is above the first, and closes when it is at most the second."""
@@ -29,8 +28,7 @@ class MispredictionBreaker:
 
     def after(self, *, predicted_s: float, measured_s: float) -> MispredictionBreaker:
         """The breaker after one more step was measured."""
-        wrong = 1.0 if measured_s > WRONG_RATIO * predicted_s else 0.0
-        share = (1.0 - WEIGHT) * self.wrong_share + WEIGHT * wrong
+        share = blended(self.wrong_share, float(measured_s > WRONG_RATIO * predicted_s), LAST_20)
         is_open = share > (CLOSE_AT if self.is_open else OPEN_AT)
         if share == self.wrong_share and is_open == self.is_open:
             return self  # after most steps nothing changes

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pdmuxd.engine.core.latency_margin import (
+from pdmuxd.engine.core.estimates.latency_margin import (
     FLOOR_RISE_S,
     HIGHEST_FACTOR,
     HOST_STEPS,
