@@ -291,6 +291,8 @@ class DecisionEvent(EventMessage):
         "device.",
     )
     guard_ratio: float | None
+    margin_ratio: float | None = None
+    stall_room_ms: float | None = None
     slack_ms: float | None
     slack_min_ms: float | None
     folded_other: int

@@ -2,24 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
 
 from pdmuxd.controlplane.milliseconds import to_ms
 from pdmuxd.controlplane.outlook.assumed_load import Assumed, Wish, assume
-from pdmuxd.controlplane.telemetry.recent import P90
+from pdmuxd.controlplane.telemetry.recent import P50, P90, WINDOW_S
 from pdmuxd.controlplane.telemetry.telemetry import Telemetry
 from pdmuxd.engine.core.errors import EngineError, PartitionError, PolicyError
-from pdmuxd.engine.core.guard import MAX_RATIO, ContentionGuard
+from pdmuxd.engine.core.estimates.latency_margin import LatencyMargin
+from pdmuxd.engine.core.estimates.steps import FusedEstimate
+from pdmuxd.engine.core.guard import MAX_RATIO
 from pdmuxd.engine.core.partitions import Partition
 from pdmuxd.engine.core.policies.base import AnyPolicy, Plan, PlanKind, PolicyContext
 from pdmuxd.engine.core.policies.registry import build_policy
+from pdmuxd.engine.core.quantiles import nearest_rank
 from pdmuxd.engine.core.slo import TBT_RANGE_S
 from pdmuxd.engine.core.types import Decision, Mode, Reason
 from pdmuxd.engine.link.messages import Hello
 
 _PRECISION_S = 1e-7
 """To which the lowest feasible target is told."""
+LOOKED_AT = 512
+"""Decisions, the newest, that say what fused steps are planned with: some ten seconds of them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,7 +36,7 @@ class Predicting:
     policy: str
     """Its specification."""
     context: PolicyContext
-    """The guard is as it was when the engine started."""
+    """The guard and the estimates are as they were when the engine started."""
 
 
 Predictors = Callable[[], Predicting | None]
@@ -157,9 +162,9 @@ def questions(telemetry: Telemetry, predictors: Predictors, *, policy: str | Non
     hello, predicting = telemetry.status().hello, predictors()
     if hello is None or predicting is None:
         raise EngineError("no engine has introduced itself yet, so there is nothing to predict with")
-    guard = _in_use(predicting.context.guard, telemetry)
+    context = _in_use(predicting.context, telemetry)
     try:
-        built = build_policy(policy or predicting.policy, replace(predicting.context, guard=guard))
+        built = build_policy(policy or predicting.policy, context)
     except (PartitionError, PolicyError) as error:
         raise EngineError(f"the policy {policy or 'in force'} cannot be asked: {error}") from error
     return Questions(built, hello, predicting.name)
@@ -226,7 +231,21 @@ def _lowest(is_feasible: Callable[[float], bool]) -> float | None:
     return high_s
 
 
-def _in_use(guard: ContentionGuard, telemetry: Telemetry) -> ContentionGuard:
-    """The predictors with the cells as the engine's decisions have shown them."""
+def _in_use(context: PolicyContext, telemetry: Telemetry) -> PolicyContext:
+    """The context with what was learned, as the engine's decisions have shown it."""
     seen = {cell: view.ratio for cell, view in telemetry.guard.snapshot() if 1.0 <= view.ratio <= MAX_RATIO}
-    return replace(guard, cells={**guard.cells, **seen}) if seen else guard
+    guard = replace(context.guard, cells={**context.guard.cells, **seen}) if seen else context.guard
+    now_s = telemetry.clock()
+    last = [seen.record for seen in telemetry.decisions.between(now_s - WINDOW_S, now_s, limit=LOOKED_AT)]
+    return replace(
+        context, guard=guard, fused=planned_with([(one.margin_ratio, one.stall_room_s) for one in last])
+    )
+
+
+def planned_with(told: Collection[tuple[float | None, float | None]]) -> FusedEstimate:
+    """What decisions were made with that have told their margin ratio and room for a stall, each None if it
+    has none: the typical ratio of all sizes, and stalls if any has left room for one."""
+    ratio = nearest_rank([ratio for ratio, _ in told if ratio is not None], P50)
+    if ratio is None:
+        return FusedEstimate()
+    return FusedEstimate(margin=LatencyMargin.planning(ratio, max(room_s or 0.0 for _, room_s in told)))

@@ -311,6 +311,10 @@ class DecisionNumbers:
     """Solo-run prefill of the whole batch on the chosen partition."""
     predicted_fused_s: float | None = None
     guard_ratio: float | None = None
+    margin_ratio: float | None = None
+    """Few fused steps like this one take longer than so many times what is predicted, by what was learned."""
+    stall_room_s: float | None = None
+    """By so much steps were planned shorter, so that one that stalls is in time; None where they were not."""
     tbt_target_s: float | None = None
     tbt_slack_s: float | None = None
     """Target minus worst-case decode; negative when no split meets it."""

@@ -269,6 +269,10 @@ class IterationRecord(msgspec.Struct, frozen=True, kw_only=True, tag="iteration"
     """What that is charged to, a `StallCause`."""
     tbt_target_s: float | None = None
     """That the step was planned for; None if the policy did not say."""
+    margin_ratio: float | None = None
+    """Of a fused step, the ratio to its prediction that it was planned with."""
+    stall_room_s: float | None = None
+    """What was left for a stall; None if nothing was."""
 
     @property
     def prefill(self) -> PrefillShape:

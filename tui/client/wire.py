@@ -263,6 +263,8 @@ class DecisionEvent(msgspec.Struct, frozen=True, kw_only=True):
     measured_max_ms: float = 0.0
     stall_cause: str | None = None
     guard_ratio: float | None = None
+    margin_ratio: float | None = None
+    stall_room_ms: float | None = None
     slack_ms: float | None = None
     slack_min_ms: float | None = None
     folded_other: int = 0

@@ -20,6 +20,7 @@ def decision_text(one: DecisionEvent | None, view: View, width: int) -> list[Lin
         mode=one.mode,
         predicted_ms=one.predicted_ms,
         guard_ratio=one.guard_ratio,
+        margin_ratio=one.margin_ratio,
         slack_ms=one.slack_ms,
     )
     role = Role.BAD if one.reason in BAD_REASONS else Role.STRONG

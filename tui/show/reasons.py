@@ -24,6 +24,7 @@ class Why:
     decode_sms: int = 0
     predicted_ms: float | None = None
     guard_ratio: float | None = None
+    margin_ratio: float | None = None
     slack_ms: float | None = None
     tenant: str | None = None
     tbt_ms: float | None = None
@@ -57,6 +58,9 @@ def numbers(why: Why) -> str:
         if why.guard_ratio is not None and why.mode == "split":
             worst = formats.ms(why.predicted_ms * why.guard_ratio)
             text += f" × {why.guard_ratio:.2f} guard = {worst} ms at worst"
+        elif why.margin_ratio is not None:
+            few = formats.ms(why.predicted_ms * why.margin_ratio)
+            text += f" × {why.margin_ratio:.2f} margin = {few} ms for all but a few"
         parts.append(text)
     if why.tbt_ms is not None:
         whose = f" ({why.tenant})" if why.tenant else ""

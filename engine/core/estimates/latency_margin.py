@@ -73,6 +73,12 @@ class LatencyMargin:
     host_steps: int = 0
     """Steps within which another one that takes far too long says that the host is slow."""
 
+    @classmethod
+    def planning(cls, ratio: float, stall_s: float) -> LatencyMargin:
+        """A margin of this ratio, at least 1, that expects stalls of so many seconds; 0: none."""
+        deviation = max(0.0, ratio - 1.0) / PRIOR_FACTOR
+        return cls(deviation=deviation, stall_s=stall_s, expected_stalls=STALL_STEPS if stall_s else 0)
+
     @property
     def ratio(self) -> float:
         """The ratio to what is expected of a step: few take longer."""

@@ -50,6 +50,10 @@ class FusedEstimate:
         """What a step of so many tokens typically takes."""
         return predicted_s * self.sizes.ratio(tokens)
 
+    def margin_ratio(self, tokens: int) -> float:
+        """Few steps of so many tokens take longer than this many times their prediction."""
+        return self.sizes.ratio(tokens) * self.margin.ratio
+
     def after(
         self,
         tokens: int,

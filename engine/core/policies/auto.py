@@ -394,8 +394,8 @@ class AutoPolicy:
     # --- what is learned
 
     def initial_state(self) -> AutoState:
-        """The guard as it was profiled, no credit."""
-        return AutoState(estimates=StepEstimates(guard=self.context.guard))
+        """The estimates that the context begins with, no credit."""
+        return AutoState(estimates=StepEstimates(guard=self.context.guard, fused=self.context.fused))
 
     def learn(self, feedback: Feedback, state: AutoState) -> AutoState:
         """Learn from a step."""

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any, NamedTuple, Protocol, TypeAlias, TypeVar
 
+from pdmuxd.engine.core.estimates.steps import FusedEstimate
 from pdmuxd.engine.core.guard import ContentionGuard
 from pdmuxd.engine.core.latency import LatencyModel
 from pdmuxd.engine.core.partitions import Partition, PartitionTable, SmRules, even_steps
@@ -34,6 +35,8 @@ class PolicyContext:
     layers: int
     latency: LatencyModel
     guard: ContentionGuard
+    fused: FusedEstimate = field(default_factory=FusedEstimate)
+    """What fused steps are taken to take over their prediction before any was seen."""
     splits: tuple[Partition, ...] | None = None
     """The engine's splits, for policies that have none of their own; None: MuxWise's."""
     captures_prefill: bool = True

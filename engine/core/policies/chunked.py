@@ -64,4 +64,6 @@ def predicted_step(
     step_s = context.latency.fused_s(chunk, obs.decode, table.rules.total_sms)
     meets = target_s is None or step_s <= target_s
     bound_s = step_s if obs.decode.bs else None
-    return (fused.plan(obs, chunk.new_tokens, step_s, reason=reason, meets=meets, bound_s=bound_s),)
+    return (
+        fused.plan(obs, chunk.new_tokens, step_s, meets=meets)._replace(reason=reason, worst_gap_s=bound_s),
+    )

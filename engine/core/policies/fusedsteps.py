@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from operator import attrgetter
 from typing import NamedTuple
 
@@ -163,7 +163,8 @@ class FusedSteps:
         bs = obs.decode.bs
         if not bs:
             whole_s = self.context.latency.fused_s(shape, NO_DECODE, self.table.rules.total_sms)
-            return self.plan(obs, shape.new_tokens, whole_s, kind=PlanKind.WHOLE, finish_s=whole_s)
+            plan = self.plan(obs, shape.new_tokens, whole_s)
+            return plan._replace(kind=PlanKind.WHOLE, finish_s=whole_s)
         tokens, step_s = self.prompt_tokens(obs, batch, bounds, must=False)
         if not tokens:
             return None
@@ -173,7 +174,8 @@ class FusedSteps:
         total_s = self.total_s(obs, estimate.sizes, shape, tokens)
         left_s = estimate.margin.typical_s(self.context.planned_tbt_s(obs.tbt_target_s), bounds.stall_s)
         meets = self._last_step_s(obs, batch, int(LAST_STEP_SHARE * tokens)) * ratio <= left_s
-        return self.plan(obs, tokens, step_s, bound_s=bound_s, finish_s=total_s, meets=meets)
+        plan = self.plan(obs, tokens, step_s, bounds=bounds, meets=meets)
+        return plan._replace(worst_gap_s=bound_s, finish_s=total_s)
 
     def _last_step_s(self, obs: Observation, batch: tuple[WaitingRequest, ...], tokens: int) -> float:
         """Predicted for a last step of so many tokens of the longest prompt, which reads all before it; 0 if
@@ -190,26 +192,28 @@ class FusedSteps:
         that is hardly longer than the shortest."""
         tokens, step_s = self.prompt_tokens(obs, batch, bounds, must=True)
         if tokens:
-            return self.plan(obs, tokens, step_s)
+            return self.plan(obs, tokens, step_s, bounds=bounds)
         least_s = self.step_s(obs, LEAST_PROMPT_TOKENS, batch)
         typical_s = bounds.estimate.expected_s(least_s, LEAST_PROMPT_TOKENS + obs.decode.bs)
         tokens, step_s = self._most_within(obs, batch, bounds.estimate.sizes, LATE_RATIO * typical_s)
         if tokens < LEAST_PROMPT_TOKENS:
             tokens, step_s = LEAST_PROMPT_TOKENS, least_s
-        return self.plan(obs, tokens, step_s, meets=False)
+        return self.plan(obs, tokens, step_s, bounds=bounds, meets=False)
 
     def holding(
         self, obs: Observation, plan: Plan, batch: Iterable[WaitingRequest], *, chunk_last: bool = False
     ) -> Plan:
         """The same step, of these requests."""
         step_s = self.step_s(obs, plan.prompt_tokens, batch, chunk_last=chunk_last)
-        return self.plan(obs, plan.prompt_tokens, step_s, meets=plan.meets)
+        numbers = plan.numbers
+        slack_s = None if numbers.tbt_target_s is None else numbers.tbt_target_s - step_s
+        return plan._replace(numbers=replace(numbers, predicted_fused_s=step_s, tbt_slack_s=slack_s))
 
     def fixed_step(self, obs: Observation, batch: tuple[WaitingRequest, ...]) -> Plan:
         """A step of a fixed size, used while predictions prove wrong."""
         tokens = fixed_prompt_tokens(obs.decode.bs)
         step_s = self.step_s(obs, tokens, batch)
-        return self.plan(obs, tokens, step_s, reason=Reason.PREDICTIONS_WRONG)
+        return self.plan(obs, tokens, step_s)._replace(reason=Reason.PREDICTIONS_WRONG)
 
     def prompt_tokens(
         self,
@@ -347,27 +351,27 @@ class FusedSteps:
         prompt_tokens: int,
         step_s: float,
         *,
-        kind: PlanKind = PlanKind.FUSED,
-        reason: Reason = Reason.FUSED_FITS,
+        bounds: StepBounds | None = None,
         meets: bool = True,
-        bound_s: float | None = None,
-        finish_s: float | None = None,
     ) -> Plan:
-        """Steps of so many prompt tokens; few of them take longer than `bound_s`."""
-        target_s = obs.tbt_target_s
+        """Steps of so many prompt tokens, and what bounded them."""
+        target_s, margin_ratio, stall_room_s = obs.tbt_target_s, None, None
+        if bounds is not None:
+            margin_ratio = bounds.estimate.margin_ratio(prompt_tokens + obs.decode.bs)
+            stall_room_s = bounds.stall_s or None
         return Plan(
-            kind=kind,
+            kind=PlanKind.FUSED,
             partition_id=self.table.decode_only,
-            reason=reason,
+            reason=Reason.FUSED_FITS,
             meets=meets,
-            worst_gap_s=bound_s,
-            finish_s=finish_s,
             decode_steps=1 if obs.decode.bs else 0,
             prompt_tokens=prompt_tokens,
             numbers=DecisionNumbers(
                 predicted_fused_s=step_s,
                 tbt_target_s=target_s,
                 tbt_slack_s=None if target_s is None else target_s - step_s,
+                margin_ratio=margin_ratio,
+                stall_room_s=stall_room_s,
             ),
         )
 

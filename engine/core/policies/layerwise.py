@@ -283,6 +283,7 @@ class SplitPlans:
                 guard_ratio=ratio,
                 tbt_target_s=obs.tbt_target_s,
                 tbt_slack_s=None if obs.tbt_target_s is None else obs.tbt_target_s - worst_s,
+                stall_room_s=stall_s or None,
             ),
             rejected=tuple(rejected),
         )

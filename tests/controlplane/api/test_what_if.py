@@ -189,6 +189,31 @@ async def test_the_guard_is_the_engines_when_its_decisions_have_shown_it(
     assert await ratios() == before | {36: 1.9}
 
 
+async def test_fused_steps_are_the_engines_when_its_decisions_have_shown_what_they_take(
+    control_plane: ControlPlane, known: Telemetry
+) -> None:
+    call = AdminCalls(control_plane, telemetry=known, predictors=lambda: asking("auto"))
+    load = {"decode_bs": 64, "decode_context_tokens": 1024, "prefill_new_tokens": 8192}
+
+    async def fused() -> dict[str, float]:
+        return (await call("POST", PATH, json={"tbt_ms": 30} | load)).json()["fused"]
+
+    def margin(told: dict[str, float]) -> float:
+        """The worst case over the prediction."""
+        return told["worst_ms"] * told["prefill_tokens_per_s"] / told["token_budget"] / 1000.0
+
+    before = await fused()
+    assert margin(before) == pytest.approx(1.15, rel=0.001)
+    shown = {"mode": "fused", "prefill_layers": 0, "guard_ratio": None, "stall_room_s": None}
+    for ratio in (1.6, 1.6, 9.0):
+        known.on_message(step(**shown, margin_ratio=ratio))
+    slower = await fused()
+    assert margin(slower) == pytest.approx(1.6, rel=0.001)
+    assert slower["token_budget"] < before["token_budget"]
+    known.on_message(step(**shown | {"stall_room_s": 0.014}, margin_ratio=1.6))
+    assert (await fused())["token_budget"] < slower["token_budget"], "room is left for a stall"
+
+
 @pytest.mark.parametrize(
     ("body", "field"),
     [

@@ -282,6 +282,8 @@ class DecisionEvent(TypedDict):
     measured_max_ms: float
     stall_cause: NotRequired[str | None]
     guard_ratio: float | None
+    margin_ratio: NotRequired[float | None]
+    stall_room_ms: NotRequired[float | None]
     slack_ms: float | None
     slack_min_ms: float | None
     folded_other: int

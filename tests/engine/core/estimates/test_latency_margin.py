@@ -65,6 +65,13 @@ def test_steps_that_all_take_longer_are_no_stalls() -> None:
     assert margin.ratio > 1.5
 
 
+@pytest.mark.parametrize(("ratio", "stall_s"), [(1.0, 0.0), (1.3, 0.0), (1.02, 0.02)])
+def test_it_can_be_made_of_what_was_planned_with(ratio: float, stall_s: float) -> None:
+    margin = LatencyMargin.planning(ratio, stall_s)
+    assert margin.ratio == pytest.approx(ratio)
+    assert margin.expected_stall_s == stall_s
+
+
 @given(
     measured_s=st.lists(st.floats(1e-5, 10.0), max_size=50),
     attainment=st.floats(0.5, 0.9999),

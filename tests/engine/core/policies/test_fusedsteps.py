@@ -189,6 +189,23 @@ def test_a_step_that_has_to_be_says_what_it_takes_when_none_is_within_the_target
     assert plan.numbers.tbt_slack_s == pytest.approx(0.05 - 0.001 * (100 + LEAST_PROMPT_TOKENS))
 
 
+def test_a_step_tells_the_margin_and_the_room_that_bounded_it_whoever_is_in_it() -> None:
+    obs = observe(decode_bs=10, tbt_target_s=0.2)
+    margin, sizes = LatencyMargin(deviation=0.05, factor=4.0), AS_FITTED
+    for _ in range(200):
+        sizes = sizes.after(128, predicted_s=0.1, measured_s=0.11)
+    bounds = StepBounds(FusedEstimate(margin=margin, sizes=sizes), stall_s=0.02)
+    plan = FUSED.next_step(obs, (waiting(1, 9000),), bounds)
+    assert plan.numbers.margin_ratio == pytest.approx(1.2 * sizes.ratio(plan.prompt_tokens + 10))
+    assert plan.numbers.margin_ratio == pytest.approx(1.2 * 1.1, rel=0.01)
+    assert plan.numbers.stall_room_s == 0.02
+    held = FUSED.holding(obs, plan, (waiting(2, 20),))
+    assert held.numbers == replace(
+        plan.numbers, predicted_fused_s=pytest.approx(0.03), tbt_slack_s=pytest.approx(0.17)
+    )
+    assert FUSED.fixed_step(obs, ()).numbers.margin_ratio is None
+
+
 def test_no_step_is_within_the_target_when_the_host_alone_takes_longer() -> None:
     obs, batch = observe(decode_bs=10, tbt_target_s=0.05), (waiting(1, 1000),)
     slow = StepBounds(FusedEstimate(margin=LatencyMargin(deviation=0.0, floor_s=0.06)))

@@ -1,0 +1,29 @@
+"""The numbers behind a decision, in words."""
+
+from __future__ import annotations
+
+import pytest
+
+from pdmuxd.tui.show.reasons import Why, numbers
+
+
+@pytest.mark.parametrize(
+    ("mode", "guard_ratio", "margin_ratio", "text"),
+    [
+        ("split", 1.2, None, "25 ms predicted × 1.20 guard = 30 ms at worst, slack 4.0 ms"),
+        ("fused", None, 1.12, "25 ms predicted × 1.12 margin = 28 ms for all but a few, slack 4.0 ms"),
+        ("fused", None, None, "25 ms predicted, slack 4.0 ms"),
+    ],
+)
+def test_a_prediction_is_told_with_what_moved_it(
+    mode: str, guard_ratio: float | None, margin_ratio: float | None, text: str
+) -> None:
+    why = Why(
+        reason="",
+        mode=mode,
+        predicted_ms=25.0,
+        guard_ratio=guard_ratio,
+        margin_ratio=margin_ratio,
+        slack_ms=4.0,
+    )
+    assert numbers(why) == text
