@@ -734,11 +734,13 @@ def show(rows: Sequence[Mapping[str, Any]]) -> None:
 def serving(args: argparse.Namespace) -> Iterator[Serving]:
     """From the start to the end; logs are kept beside `--json`."""
     with tempfile.TemporaryDirectory(prefix="late-behind-") as name:
-        one = Serving(args, Path(name), BEGUN_S + args.start_s)
         try:
-            yield one
+            one = Serving(args, Path(name), BEGUN_S + args.start_s)
+            try:
+                yield one
+            finally:
+                one.close()
         finally:
-            one.close()
             if args.json is not None:
                 for kept in ("daemon.log", "state/engine.log", *(Path(name) / "marks").glob("*.stacks")):
                     with contextlib.suppress(OSError):

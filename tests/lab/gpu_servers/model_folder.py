@@ -118,10 +118,21 @@ SHAPES: dict[str, dict[str, Any]] = {
         "norm_topk_prob": False,
         "routed_scaling_factor": 1.0,
     },
+    "llama-8b-gptq": _llama(hidden=4096, intermediate=14336, layers=32, heads=32, kv_heads=8, vocab=128_256)
+    | {
+        "quantization_config": {
+            "quant_method": "gptq",
+            "bits": 4,
+            "group_size": 128,
+            "desc_act": False,
+            "sym": True,
+            "lm_head": False,
+        },
+    },
     "tiny": _llama(hidden=256, intermediate=512, layers=4, heads=4, kv_heads=2, vocab=512),
 }
 
-WITHOUT_PROFILE = frozenset({"gpt-oss-20b", "deepseek-v2-lite"})
+WITHOUT_PROFILE = frozenset({"gpt-oss-20b", "deepseek-v2-lite", "llama-8b-gptq"})
 """Shapes that the emulated engine has no profile of: they run on a GPU only."""
 
 
