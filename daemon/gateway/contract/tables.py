@@ -42,7 +42,7 @@ Table = Mapping[str, Check]
 
 REFUSED: Mapping[str, str] = MappingProxyType(
     {
-        "lora_path": "adapters are not served",
+        "lora_path": "a tenant has the adapter of its name, if there is one",
         "functions": "functions are given as `tools`",
         "function_call": "functions are given as `tools`, and chosen by `tool_choice`",
         "custom_logit_processor": "clients' programs do not run in the engine",

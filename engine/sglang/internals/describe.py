@@ -104,6 +104,8 @@ def _variant(scheduler: Scheduler, *, has_partition_kernels: bool) -> str:
         told.append(f"weights in {quantization}")
     if (kv_type := scheduler.server_args.kv_cache_dtype) not in _PLAIN_KV:
         told.append(f"KV cache in {kv_type}")
+    if scheduler.enable_lora:
+        told.append("adapters of tenants")
     if not has_partition_kernels:
         told.append("the whole GPU's kernels on partitions")
     return ", ".join(told)

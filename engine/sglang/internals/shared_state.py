@@ -35,6 +35,8 @@ _SIDE_STREAMS: Mapping[str, str] = {
     "Llama4MoE": "its experts run on a stream of their own, which has all SMs",
 }
 """Models whose layers leave the stream that they are launched on, also in prefill."""
+_ADAPTED = "WithLoRA"
+"""How the layers' names end that SGLang puts around those with adapters."""
 _ONE_COMMUNICATOR = ("MiniMaxM2Attention", "KimiK3MLP")
 """Layers that sum over a communicator of their own, which prefill and decode would share."""
 _FLAGS: Mapping[str, tuple[tuple[object, ...], str]] = {
@@ -65,6 +67,8 @@ def _found(model: Modules, arguments: object, attention: Iterable[object], tp_si
         name = type(module).__name__
         if name in _SIDE_STREAMS:
             yield f"{name}: {_SIDE_STREAMS[name]}"
+        if name.endswith(_ADAPTED):
+            yield f"{name}: which adapters a batch needs is kept once for both streams"
         if tp_size > 1 and name in _ONE_COMMUNICATOR:
             yield f"{name} sums over one communicator for both streams"
         for holder in _holders(module):

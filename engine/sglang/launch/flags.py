@@ -43,8 +43,11 @@ REFUSED: Mapping[str, Refusal] = {
     "enable_mixed_chunk": Refusal(why="the policy decides it at each step", harmless=(False,)),
     "enable_dynamic_chunking": Refusal(why="the policy decides it at each step", harmless=(False,)),
     "config": Refusal(why="its flags could not be checked; give them one by one"),
-    "enable_lora": Refusal(why="SGLang cannot multiplex with LoRA", harmless=(None, False)),
-    "lora_paths": Refusal(why="SGLang cannot multiplex with LoRA", harmless=(None,)),
+    "enable_lora": Refusal(why="--lora-paths TENANT=FOLDER ... sets it", harmless=(None, False, True)),
+    "max_loras_per_batch": Refusal(why=_OURS),
+    "enable_lora_overlap_loading": Refusal(
+        why="all adapters are loaded at the start", harmless=(None, False)
+    ),
     "pp_size": Refusal(why=_ONE_STAGE, harmless=(1,), aliases=("--pp", "--pipeline-parallel-size")),
     "dp_size": Refusal(
         why="one engine is one replica; run one daemon for each",
@@ -90,6 +93,7 @@ def check_extra(words: Sequence[str]) -> None:
 
     Looks at the words alone: what SGLang takes an abbreviation for shows only in `check_parsed`.
     """
+    adapters(words)
     if words and not words[0].startswith("--"):
         raise SettingsError(f"{words[0]!r} is not a flag; SGLang's flags start with --")
     for number, word in enumerate(words):
@@ -111,6 +115,27 @@ def value_of(flag: str, words: Sequence[str]) -> str | None:
         if name == flag:
             found = value if equals else next(iter(words[number + 1 : number + 2]), "")
     return found
+
+
+def adapters(words: Sequence[str]) -> tuple[str, ...]:
+    """The tenants that `--lora-paths TENANT=FOLDER ...` names an adapter for. Raises: SettingsError."""
+    found: list[str] = []
+    flag = ""
+    for word in words:
+        flag, equals, value = word.partition("=") if word.startswith("--") else (flag, "", word)
+        if flag != ADAPTERS or (word.startswith("--") and not equals):
+            continue
+        tenant, equals, folder = value.partition("=")
+        if not (tenant and equals and folder) or tenant in found:
+            raise SettingsError(
+                f"SGLang's flag {ADAPTERS}: {value[:80]!r} is not allowed; give each tenant's adapter once, "
+                "as TENANT=FOLDER"
+            )
+        found.append(tenant)
+    return tuple(found)
+
+
+ADAPTERS = "--lora-paths"
 
 
 def check_parsed(values: Mapping[str, object]) -> None:

@@ -39,6 +39,7 @@ _FLAGS: Mapping[str, tuple[frozenset[str], str]] = {
     "--cpu-offload-gb": (frozenset({"0"}), "layers are brought for one forward at a time"),
     "--enable-torch-compile": (frozenset(), "a compiled layer cannot pause"),
     "--enable-flashinfer-allreduce-fusion": (frozenset(), "fused sums have one workspace"),
+    "--lora-paths": (frozenset(), "which adapters a batch needs is kept once for both streams"),
 }
 """Values with which a flag is harmless, and why it is not with others; as in `internals/shared_state.py`."""
 _EXPERTS_FLAG = "--moe-runner-backend"

@@ -26,7 +26,7 @@ from pdmuxd.engine.sglang.environment import (
 )
 from pdmuxd.engine.sglang.launch.arguments import KEY_VARIABLE, Arguments
 from pdmuxd.engine.sglang.launch.checks import PLUGIN
-from pdmuxd.engine.sglang.launch.flags import CHECKED, check_parsed
+from pdmuxd.engine.sglang.launch.flags import CHECKED, adapters, check_parsed
 from pdmuxd.engine.sglang.launch.groups import write_groups_file
 from pdmuxd.engine.sglang.launch.memory import FLAG
 from pdmuxd.engine.sglang.partition_tables import write_splits
@@ -84,8 +84,15 @@ def server_flags(
         *("--chunked-prefill-size", "-1", "--disable-overlap-schedule"),
         *(() if _has_graphs(arguments) else _FUSED_GRAPHS),
         *(() if fraction is None else (FLAG, str(fraction))),
+        *_slots_of_adapters(arguments),
         *arguments.extra,
     ]
+
+
+def _slots_of_adapters(arguments: Arguments) -> tuple[str, ...]:
+    """A slot for each adapter and one for none: no request waits until another's has left the GPU."""
+    found = adapters(arguments.extra)
+    return ("--max-loras-per-batch", str(len(found) + 1)) if found else ()
 
 
 def _has_graphs(arguments: Arguments) -> bool:

@@ -40,6 +40,7 @@ def test_nothing_is_shared_when_layers_hold_weights_alone():
         ),
         (kind("Linear", scheme=kind("WNA16", workspace=TENSOR)), "Linear keeps locks of Marlin"),
         (kind("FusedMoE", quant_method=kind("W4AFp8", expert_offsets=TENSOR)), "offsets of experts"),
+        (kind("QKVParallelLinearWithLoRA"), "which adapters a batch needs is kept once"),
         (kind("Llama4MoE"), "Llama4MoE: its experts run on a stream of their own"),
     ],
 )

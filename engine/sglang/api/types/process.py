@@ -75,7 +75,10 @@ class GenerateRequest(Protocol):
 
     rid: str | list[str] | None
     extra_key: str | list[str] | None
-    sampling_params: dict[str, Any]
+    lora_path: str | list[str | None] | None
+    """An adapter's name."""
+    sampling_params: Any
+    """A mapping; of a batch, perhaps a list of them."""
 
 
 class CollectorSettings(Protocol):
@@ -103,6 +106,8 @@ class TokenizerManager(Protocol):
 
     gracefully_exit: bool
     rid_to_state: dict[str, Any]
+    lora_ref_cache: Mapping[str, object]
+    """By name, the adapters that were ever loaded."""
     server_status: object
     server_args: CollectorSettings
 

@@ -98,6 +98,7 @@ class Scheduler(Protocol):
 
     # What there is.
     server_args: ServerArguments
+    enable_lora: bool | None
     model_config: ModelConfig
     tp_worker: Worker
     tp_size: int

@@ -3,7 +3,7 @@
 import pytest
 
 from pdmuxd.engine.core.errors import SettingsError
-from pdmuxd.engine.sglang.launch.flags import REFUSED, check_parsed, split_extra, value_of
+from pdmuxd.engine.sglang.launch.flags import REFUSED, adapters, check_parsed, split_extra, value_of
 
 
 def test_flags_are_split_as_a_shell_would_when_they_are_harmless():
@@ -16,6 +16,7 @@ def test_flags_are_split_as_a_shell_would_when_they_are_harmless():
     ("text", "flag"),
     [
         ("--enable-lora", "--enable-lora"),
+        ("--lora-paths a=/a --max-loras-per-batch 1", "--max-loras-per-batch"),
         ("--enable-hierarchical-cache", "--enable-hierarchical-cache"),
         ("--pp-size 2", "--pp-size"),
         ("--pipeline-parallel-size=2", "--pipeline-parallel-size"),
@@ -53,3 +54,21 @@ def test_the_last_of_a_flags_values_counts():
     assert value_of("--a", ("--a", "1", "--b", "--a=2")) == "2"
     assert value_of("--a", ("--a",)) == ""
     assert value_of("--a", ("--ab", "1")) is None
+
+
+@pytest.mark.parametrize(
+    ("text", "tenants"),
+    [
+        ("--mem-fraction-static 0.8", ()),
+        ("--lora-paths chat=/a docs=/b --mem-fraction-static 0.8", ("chat", "docs")),
+        ("--lora-paths=chat=/a=b", ("chat",)),
+    ],
+)
+def test_adapters_are_named_by_their_tenants(text, tenants):
+    assert adapters(split_extra(text)) == tenants
+
+
+@pytest.mark.parametrize("given", ["/a", "=/a", "chat=", "chat=/a chat=/b"])
+def test_adapters_are_refused_when_they_are_of_no_tenant_or_of_one_twice(given):
+    with pytest.raises(SettingsError, match=r"--lora-paths: .* give each tenant's adapter once, as TENANT"):
+        split_extra(f"--lora-paths {given}")

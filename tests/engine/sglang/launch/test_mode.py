@@ -66,6 +66,7 @@ def test_some_models_are_split_on_one_gpu_alone() -> None:
         (("--attention-backend", "fa3"), True),
         (("--moe-runner-backend", "cutlass"), False),
         (("--moe-runner-backend", "triton"), True),
+        (("--lora-paths", "chat=/a"), False),
         (("--quantization", "awq_marlin"), False),
         (("--quantization", "fp8"), True),
     ],

@@ -23,6 +23,12 @@ def test_a_chosen_share_of_memory_comes_before_what_the_user_says(tmp_path):
     assert found[-3:] == ["--mem-fraction-static", "0.831", "--trust-remote-code"]
 
 
+def test_there_is_a_slot_for_each_adapter_and_one_for_none(tmp_path):
+    assert "--max-loras-per-batch" not in flags(tmp_path)
+    found = flags(tmp_path, "--lora-paths", "chat=/a", "docs=/b")
+    assert found[found.index("--max-loras-per-batch") + 1] == "3"
+
+
 def test_memory_is_kept_for_the_graphs_that_are_captured(tmp_path):
     assert len(FUSED_TOKENS) == memory.GRAPHS
 
