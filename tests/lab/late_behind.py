@@ -67,7 +67,11 @@ ARMS = {
     "python/direct": (True, "direct"),
     "held/unmeasured": (False, "direct"),
     "held/at-once": (False, "direct"),
+    "held/no-insert": (False, "direct"),
+    "held/no-log": (False, "direct"),
 }
+MARKS = ("unmeasured", "at-once", "no-insert", "no-log")
+"""Arms that leave something out; each process looks for the mark. The last two need `--timed`."""
 FRONT_END_FIELD = {"return_token_ids": False}
 DRAIN_S = 8.0
 IN_FLIGHT = 2_000
@@ -355,6 +359,8 @@ class Serving:
         }
         if args.stacks:
             environ["LATE_BEHIND_STACKS"] = "1"
+        if args.timed:
+            environ["LATE_BEHIND_TIMED"] = "1"
         if args.profile is not None:
             self._put_in_force(words, environ)
         self.log = (folder / "daemon.log").open("wb")
@@ -503,10 +509,10 @@ def arm(one: Serving, cell: CellOptions, seed: int, args: argparse.Namespace) ->
     is_python, token_path = ARMS[name]
     mark = one.marks / "python"
     mark.touch() if is_python else mark.unlink(missing_ok=True)
-    for without in ("unmeasured", "at-once"):
+    for without in MARKS:
         mark = one.marks / without
         mark.touch() if name == f"held/{without}" else mark.unlink(missing_ok=True)
-    time.sleep(1.0)  # each process looks four times a second
+    time.sleep(2.0)  # each process looks once a second at least
     given = {
         "target": one.target,
         "load": load,
@@ -548,6 +554,7 @@ def arm(one: Serving, cell: CellOptions, seed: int, args: argparse.Namespace) ->
         "prompt_tokens": told["pdmuxd_prompt_tokens_total"],
         "output_tokens": told["pdmuxd_output_tokens_total"],
         "pauses": pauses(one, begin_s, end_s),
+        "calls": calls(one, begin_s, end_s),
     }
     row["gpu"] = {name: statistics.median(seen) for name, seen in gpu.items() if seen}
     row["gateway_collections_s"] = gateway_collections_s(after) - gateway_collections_s(before)
@@ -683,6 +690,32 @@ def pauses(one: Serving, begin_s: float, end_s: float) -> dict[str, dict[str, An
     return found
 
 
+def calls(one: Serving, begin_s: float, end_s: float) -> dict[str, Any]:
+    """Of `--timed`: by call its number, ms by the clock and ms of the processor, for each step launched."""
+    found: dict[str, Any] = {}
+    for path in one.marks.glob("*.timed"):
+        lines = [json.loads(line) for line in path.read_text().splitlines() if line.endswith("}")]
+        found["missing"] = next((line["missing"] for line in lines if "missing" in line), [])
+        inside = [line for line in lines if begin_s <= line.get("at", 0.0) <= end_s]
+        if len(inside) < 2:
+            continue
+        first, last = inside[0], inside[-1]
+        taken = {
+            name: [b - a for a, b in zip(first["calls"][name], now, strict=True)]
+            for name, now in last["calls"].items()
+        }
+        steps = max(1.0, taken["Scheduler.run_batch"][0])
+        found["per_step"] = {
+            name: [round(n / steps, 2), round(1e3 * clock_s / steps, 3), round(1e3 * computed_s / steps, 3)]
+            for name, (n, clock_s, computed_s) in taken.items()
+        }
+        ran_s, waited_s = (b - a for a, b in zip(first["main"], last["main"], strict=True))
+        seconds = last["at"] - first["at"]
+        found |= {"steps": steps, "ms": round(1e3 * seconds / steps, 3)}
+        found |= {"ran_ratio": round(ran_s / seconds, 4), "for_a_core_ratio": round(waited_s / seconds, 5)}
+    return found
+
+
 def _role(pid: int, daemon: int) -> str | None:
     if pid == daemon:
         return "gateway"
@@ -730,6 +763,29 @@ def show(rows: Sequence[Mapping[str, Any]]) -> None:
         )
 
 
+def show_calls(rows: Sequence[Mapping[str, Any]]) -> None:
+    """What the calls of a step take, a column for each row of `--timed`."""
+    timed = [row for row in rows if row["calls"].get("per_step")]
+    if not timed:
+        return
+    print(
+        "\n| for each step, number: ms by the clock, of the processor |"
+        + "".join(f" {row['load']} {row['arm']} {row['seed']} |" for row in timed)
+        + "\n|---|"
+        + "---|" * len(timed)
+    )
+    print(
+        "| all |"
+        + "".join(
+            f" {row['calls']['ms']:.2f} ms, main thread computes {100 * row['calls']['ran_ratio']:.1f}% |"
+            for row in timed
+        )
+    )
+    for name in timed[0]["calls"]["per_step"]:
+        cells = (row["calls"]["per_step"].get(name, (0, 0, 0)) for row in timed)
+        print(f"| {name} |" + "".join(f" {n:.2f}: {clock:.2f}, {own:.2f} |" for n, clock, own in cells))
+
+
 @contextlib.contextmanager
 def serving(args: argparse.Namespace) -> Iterator[Serving]:
     """From the start to the end; logs are kept beside `--json`."""
@@ -775,6 +831,9 @@ def main() -> int:
     parser.add_argument(
         "--stacks", action="store_true", help="where SGLang's scheduler is, 250 times a second"
     )
+    parser.add_argument(
+        "--timed", action="store_true", help="what the calls of its turns take of SGLang's scheduler"
+    )
     parser.add_argument("--profile", type=Path, help="an exported profile, put in force before the start")
     args = parser.parse_args()
     if args.client:
@@ -806,6 +865,7 @@ def main() -> int:
                 args.json.write_text(json.dumps(rows, indent=1))
         say("stopping")
     show(rows)
+    show_calls(rows)
     return 0
 
 

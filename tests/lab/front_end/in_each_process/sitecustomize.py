@@ -180,3 +180,7 @@ if os.environ.get(FOLDER):
     threading.Thread(target=_watch, args=(Path(os.environ[FOLDER]),), daemon=True).start()
     if os.environ.get("LATE_BEHIND_STACKS"):
         threading.Thread(target=_stacks, args=(Path(os.environ[FOLDER]),), daemon=True).start()
+    if os.environ.get("LATE_BEHIND_TIMED"):
+        import timed_calls
+
+        threading.Thread(target=timed_calls.run, args=(Path(os.environ[FOLDER]),), daemon=True).start()
