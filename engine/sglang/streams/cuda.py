@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from contextlib import AbstractContextManager
 from types import TracebackType
 
@@ -16,6 +17,12 @@ from pdmuxd.engine.sglang.streams.partition_kernels import PartitionKernels
 _FASTEST_HZ = 2.1e9
 """No SM of the GPUs that can be split has a faster clock (GB200's boost: 2,062 MHz): a hold counted in its
 cycles lasts no less than asked."""
+_SIDE = 4096
+"""Rows and columns of the products that keep the device at work: 0.2 ms of an H100 each, 96 MiB of memory."""
+_PRODUCTS = 800
+"""At most in one hold: a stream takes about a thousand launches ahead of the device."""
+_SAMPLE = 20
+"""Products that are timed to know how many a hold needs."""
 
 
 class CudaStreams:
@@ -55,6 +62,9 @@ class CudaStreams:
                     )
                 )
         self.groups = tuple(groups)
+        self._whole: Stream = groups[-1].decode
+        """Of all SMs."""
+        self._product_s: float | None = None
 
     def on(self, stream: Stream) -> AbstractContextManager[object]:
         """Sets the stream as torch.cuda.stream does; on a partition's stream launches are made for its
@@ -66,10 +76,34 @@ class CudaStreams:
         return _OnPartition(context, self._kernels, sms)
 
     def hold(self, stream: Stream, seconds: float) -> bool:
-        """A kernel of one thread that counts cycles."""
-        with torch.cuda.stream(stream):
-            torch.cuda._sleep(int(seconds * _FASTEST_HZ))  # noqa: SLF001 - there is no public one
+        """Matrix products on all SMs: what waits behind them runs at the clock that a device at work has.
+        What they do not fill is spent by a kernel of one thread that counts cycles."""
+        if self._product_s is None:
+            self._product_s = self._multiply(_SAMPLE)
+        products = min(_PRODUCTS, math.ceil(seconds / self._product_s))
+        self._multiply(products, waits=False)
+        stream.wait_stream(self._whole)
+        rest_s = seconds - products * self._product_s
+        if rest_s > 0.0:
+            with torch.cuda.stream(stream):
+                torch.cuda._sleep(int(rest_s * _FASTEST_HZ))  # noqa: SLF001 - there is no public one
         return True
+
+    def _multiply(self, products: int, *, waits: bool = True) -> float:
+        """Launch so many on all SMs; with `waits`, the seconds of one, from a device that rested."""
+        with torch.cuda.stream(self._whole):
+            one, other = (
+                torch.randn(_SIDE, _SIDE, dtype=torch.bfloat16, device=f"cuda:{self._gpu}") for _ in range(2)
+            )
+            out = torch.mm(one, other)
+            start = self.mark(self._whole)
+            for _ in range(products):
+                torch.mm(one, other, out=out)
+            end = self.mark(self._whole)
+        if not waits:
+            return 0.0
+        self.wait(end)
+        return self.elapsed_s(start, end) / products
 
     def mark(self, stream: Stream) -> Event:
         """A timing event: 0.5 microseconds dearer than one without."""
