@@ -65,6 +65,7 @@ class SglangApi:
     ]
     ForwardMode: Annotated[requests.ForwardModes, "sglang.srt.model_executor.forward_batch_info:ForwardMode"]
     EvictParams: Annotated[Callable[..., object], "sglang.srt.mem_cache.base_prefix_cache:EvictParams"]
+    checkpoint_kv_cache: Annotated[requests.CheckpointKv, "sglang.srt.mem_cache.common:checkpoint_kv_cache"]
     release_kv_cache: Annotated[requests.ReleaseKv, "sglang.srt.mem_cache.common:release_kv_cache"]
 
     # The model and its graphs.

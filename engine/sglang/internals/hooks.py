@@ -32,6 +32,7 @@ from pdmuxd.engine.sglang.gauges import GpuGauges
 from pdmuxd.engine.sglang.internals import (
     describe,
     direct_tokens,
+    insertion,
     invalid_rows,
     meeting_point,
     partition_kernels,
@@ -136,6 +137,7 @@ def register_hooks(environment: PluginEnvironment) -> None:
             lambda _, _scheduler, request: _frozen(process, request),
             when.AFTER,
         ),
+        target("checkpoint_kv_cache"): (insertion.checkpoint, when.AROUND),
         target("try_small_copy"): (warming.decline_small_copy, when.REPLACE),
     }
     if torch.cuda.is_available():

@@ -8,6 +8,7 @@ for that. What is evicted here would have been evicted then.
 from __future__ import annotations
 
 from pdmuxd.engine.sglang.api.symbols import sglang
+from pdmuxd.engine.sglang.api.types.memory import KvAllocator
 from pdmuxd.engine.sglang.api.types.scheduler import Scheduler
 
 SLICE_TOKENS = 2048
@@ -20,6 +21,11 @@ _MOST_OF_POOL = 1 / 16
 """The reserve's greatest share of the pool: what it holds cannot be found in the cache."""
 
 
+def has_one_pool(allocator: KvAllocator) -> bool:
+    """Whether all layers keep every token of a request, as they do without windows and states."""
+    return type(allocator).__name__ in _PLAIN
+
+
 class Room:
     """Room of one scheduler. Every rank has the same queue and pool, and so evicts the same."""
 
@@ -29,7 +35,7 @@ class Room:
         self._reserve_tokens = 0.0
         """As large as the longest prompt of late: the next one is launched as soon as it comes."""
 
-        self._is_plain = type(scheduler.token_to_kv_pool_allocator).__name__ in _PLAIN
+        self._is_plain = has_one_pool(scheduler.token_to_kv_pool_allocator)
 
     def note(self, tokens: int) -> None:
         """A prefill of so many tokens was formed."""

@@ -10,6 +10,8 @@ from pdmuxd.engine.sglang.api.types.device import Tensor
 class PrefixCache(Protocol):
     """The radix tree of cached prompts."""
 
+    token_to_kv_pool_allocator: KvAllocator
+
     def evictable_size(self) -> int: ...
 
     def protected_size(self) -> int: ...

@@ -43,6 +43,13 @@ class TakenRequest(Protocol):
     rid: str
 
 
+class RequestKv(Protocol):
+    """`ReqKvInfo`: what a request holds of the KV pool."""
+
+    cache_protected_len: int
+    """Tokens, from its first on, whose KV belongs to the prefix cache."""
+
+
 class Request(TakenRequest, Protocol):
     """`Req`: one request, from the tokenizer to its last token."""
 
@@ -54,6 +61,7 @@ class Request(TakenRequest, Protocol):
     to_finish: object
     """The reason for which it will end with its next token; None as long as there is none."""
     finished_reason: object
+    kv: RequestKv
     discard_output_reason: object
     """The reason for which it will end without the token of its prefill; None as long as there is none."""
     inflight_middle_chunks: int
@@ -67,10 +75,8 @@ class Request(TakenRequest, Protocol):
         self, rid: str, text: str, input_ids: object, params: SamplingParams, /, *, vocab_size: int
     ) -> None: ...
 
-    @property
-    def prefix_len(self) -> int:
-        """Tokens found in the prefix cache when it was last looked up there."""
-        raise NotImplementedError
+    prefix_len: int
+    """Tokens found in the prefix cache when it was last looked up there, or launched in chunks before."""
 
     def finished(self) -> bool: ...
 
@@ -134,6 +140,12 @@ class AbortRequest(Protocol):
     """`AbortReq`: end a request."""
 
     def __init__(self, *, rid: str, finished_reason: dict[str, object], abort_message: str) -> None: ...
+
+
+class CheckpointKv(Protocol):
+    """`checkpoint_kv_cache`: insert what an unfinished request has computed so far."""
+
+    def __call__(self, req: Request, tree_cache: PrefixCache, /) -> None: ...
 
 
 class ReleaseKv(Protocol):
