@@ -798,7 +798,9 @@ def serving(args: argparse.Namespace) -> Iterator[Serving]:
                 one.close()
         finally:
             if args.json is not None:
-                for kept in ("daemon.log", "state/engine.log", *(Path(name) / "marks").glob("*.stacks")):
+                marks = Path(name) / "marks"
+                own = (*marks.glob("*.stacks"), *marks.glob("*.timed"))
+                for kept in ("daemon.log", "state/engine.log", *own):
                     with contextlib.suppress(OSError):
                         shutil.copy(Path(name) / kept, args.json.parent)
 

@@ -15,9 +15,9 @@ class LaunchStreams(DeviceStreams, Protocol):
     def on(self, stream: Stream) -> AbstractContextManager[object]:
         """Launch on `stream` inside the block."""
 
-    def hold(self, stream: Stream, seconds: float) -> bool:
-        """Keep what is launched on `stream` from now on waiting for at least so long; whether that is
-        possible."""
+    def hold(self, stream: Stream, seconds: float, *, is_at_work: bool) -> bool:
+        """Keep what is launched on `stream` from now on waiting for at least so long, on a device that rests
+        or is at work on all its SMs meanwhile; whether that is possible."""
 
     def mark(self, stream: Stream) -> Event:
         """Record an event behind everything launched on `stream` so far."""

@@ -47,7 +47,7 @@ class CpuStreams:
     def on(self, stream: Stream) -> AbstractContextManager[object]:  # noqa: ARG002 - the interface
         return contextlib.nullcontext()
 
-    def hold(self, stream: Stream, seconds: float) -> bool:  # noqa: ARG002 - the interface
+    def hold(self, stream: Stream, seconds: float, *, is_at_work: bool) -> bool:  # noqa: ARG002 - the interface
         """Work is done when it is launched."""
         return False
 

@@ -75,22 +75,23 @@ class CudaStreams:
             return context
         return _OnPartition(context, self._kernels, sms)
 
-    def hold(self, stream: Stream, seconds: float) -> bool:
-        """Matrix products on all SMs: what waits behind them runs at the clock that a device at work has.
-        What they do not fill is spent by a kernel of one thread that counts cycles."""
-        if self._product_s is None:
-            self._product_s = self._multiply(_SAMPLE)
-        products = min(_PRODUCTS, math.ceil(seconds / self._product_s))
-        self._multiply(products, waits=False)
-        stream.wait_stream(self._whole)
-        rest_s = seconds - products * self._product_s
-        if rest_s > 0.0:
+    def hold(self, stream: Stream, seconds: float, *, is_at_work: bool) -> bool:
+        """Launch matrix products if it is at work, and for what they do not fill a kernel of one thread that
+        counts cycles."""
+        if is_at_work:
+            if self._product_s is None:
+                self._product_s = self._seconds_of_a_product()
+            products = min(_PRODUCTS, math.ceil(seconds / self._product_s))
+            self._multiply(products)
+            stream.wait_stream(self._whole)
+            seconds -= products * self._product_s
+        if seconds > 0.0:
             with torch.cuda.stream(stream):
-                torch.cuda._sleep(int(rest_s * _FASTEST_HZ))  # noqa: SLF001 - there is no public one
+                torch.cuda._sleep(int(seconds * _FASTEST_HZ))  # noqa: SLF001 - there is no public one
         return True
 
-    def _multiply(self, products: int, *, waits: bool = True) -> float:
-        """Launch so many on all SMs; with `waits`, the seconds of one, from a device that rested."""
+    def _multiply(self, products: int) -> tuple[Event, Event]:
+        """Launch so many on all SMs, between two events."""
         with torch.cuda.stream(self._whole):
             one, other = (
                 torch.randn(_SIDE, _SIDE, dtype=torch.bfloat16, device=f"cuda:{self._gpu}") for _ in range(2)
@@ -99,11 +100,13 @@ class CudaStreams:
             start = self.mark(self._whole)
             for _ in range(products):
                 torch.mm(one, other, out=out)
-            end = self.mark(self._whole)
-        if not waits:
-            return 0.0
+            return start, self.mark(self._whole)
+
+    def _seconds_of_a_product(self) -> float:
+        """Time some on a device that has rested, whose clock is as fast as it gets."""
+        start, end = self._multiply(_SAMPLE)
         self.wait(end)
-        return self.elapsed_s(start, end) / products
+        return self.elapsed_s(start, end) / _SAMPLE
 
     def mark(self, stream: Stream) -> Event:
         """A timing event: 0.5 microseconds dearer than one without."""

@@ -23,11 +23,13 @@ class Device:
     now_s: float = 0.0
     ends_s: float = 0.0
     holds_s: list[float] = field(default_factory=list)
+    at_work: list[bool] = field(default_factory=list)
     groups: tuple[()] = ()
 
-    def hold(self, _stream: object, seconds: float) -> bool:
+    def hold(self, _stream: object, seconds: float, *, is_at_work: bool) -> bool:
         if self.can_hold:
             self.holds_s.append(seconds)
+            self.at_work.append(is_at_work)
             self.ends_s = max(self.ends_s, self.now_s) + seconds
         return self.can_hold
 
@@ -70,9 +72,11 @@ def held(device: Device, *, repeats: int = 2, in_a_row: bool = False):
 
 @pytest.mark.parametrize("in_a_row", [False, True])
 def test_the_devices_time_is_told_when_launching_takes_longer(in_a_row: bool) -> None:
-    found = held(Device([0.012]), repeats=3, in_a_row=in_a_row)
+    device = Device([0.012])
+    found = held(device, repeats=3, in_a_row=in_a_row)
     assert found.seconds == pytest.approx([WORK_S] * 3)
     assert found.launch_s == pytest.approx([0.024] * 3)
+    assert device.at_work == ([True] if in_a_row else [False] * 3)
     assert not found.is_host_bound
     assert found.reading.clock_mhz == 1500
 

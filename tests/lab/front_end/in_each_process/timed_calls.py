@@ -57,8 +57,35 @@ CALLS = (
     ("pdmuxd.engine.sglang.internals.direct_tokens", "DirectStreamer.stream_output"),
 )
 
+WATCHED = (
+    *(("torch", name) for name in ("tensor", "empty", "cat", "zeros", "full", "arange", "stack")),
+    *(("torch", f"Tensor.{name}") for name in ("to", "cpu", "cuda", "copy_", "tolist", "item", "pin_memory")),
+    *(("torch", f"Tensor.{name}") for name in ("__getitem__", "__setitem__", "clone", "contiguous", "add_")),
+    *(("torch.cuda", f"Event.{name}") for name in ("record", "query", "synchronize")),
+    ("torch.cuda", "CUDAGraph.replay"),
+    ("torch.cuda", "Stream.wait_stream"),
+)
 _SO_FAR: dict[str, list[float]] = {}
 """By call: how often, seconds by the clock, seconds of the processor."""
+LONG_S = 0.008
+_LONG: list[list[Any]] = []
+"""Calls longer than that: when each ended, its name, its milliseconds by the clock and of the processor."""
+
+
+def _watched(name: str, call: Callable[..., Any]) -> Callable[..., Any]:
+    """Of a call that is made so often that only the long ones are written down."""
+    clock = time.perf_counter
+
+    def watched(*args: Any, **named: Any) -> Any:
+        begin_s = clock()
+        try:
+            return call(*args, **named)
+        finally:
+            took_s = clock() - begin_s
+            if took_s > LONG_S / 2:
+                _LONG.append([time.time(), name, round(1e3 * took_s, 2), None])
+
+    return watched
 
 
 def _timed(name: str, call: Callable[..., Any]) -> Callable[..., Any]:
@@ -71,9 +98,12 @@ def _timed(name: str, call: Callable[..., Any]) -> Callable[..., Any]:
         try:
             return call(*args, **named)
         finally:
+            took_s, own_s = clock() - begin_s, computed() - computed_s
             so_far[0] += 1
-            so_far[1] += clock() - begin_s
-            so_far[2] += computed() - computed_s
+            so_far[1] += took_s
+            so_far[2] += own_s
+            if took_s > LONG_S:
+                _LONG.append([time.time(), name, round(1e3 * took_s, 2), round(1e3 * own_s, 2)])
 
     return timed
 
@@ -126,12 +156,22 @@ def run(folder: Path) -> None:
             setattr(owner, name, classmethod(call) if isinstance(kind, classmethod) else call)
         except (ImportError, AttributeError) as error:
             missing.append(f"{module} {path}: {error}")
+    for module, path in WATCHED:
+        owner, name = _owner(module, path)
+        try:
+            setattr(owner, name, _watched(path, getattr(owner, name)))
+        except (AttributeError, TypeError) as error:
+            missing.append(f"{module} {path}: {error}")
     with (folder / f"{os.getpid()}.timed").open("a", buffering=1) as out:
         out.write(json.dumps({"missing": missing}) + "\n")
         while True:
             with contextlib.suppress(OSError):
                 look()
-            out.write(json.dumps({"at": time.monotonic(), "calls": _SO_FAR, "main": _main()}) + "\n")
+            out.write(
+                json.dumps({"at": time.monotonic(), "calls": _SO_FAR, "main": _main(), "long": _LONG[:]})
+                + "\n"
+            )
+            _LONG.clear()
             time.sleep(1.0)
 
 
