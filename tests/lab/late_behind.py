@@ -709,6 +709,7 @@ def calls(one: Serving, begin_s: float, end_s: float) -> dict[str, Any]:
             name: [round(n / steps, 2), round(1e3 * clock_s / steps, 3), round(1e3 * computed_s / steps, 3)]
             for name, (n, clock_s, computed_s) in taken.items()
         }
+        found["long"] = [call for line in inside for call in line["long"]]
         ran_s, waited_s = (b - a for a, b in zip(first["main"], last["main"], strict=True))
         seconds = last["at"] - first["at"]
         found |= {"steps": steps, "ms": round(1e3 * seconds / steps, 3)}
@@ -851,6 +852,7 @@ def main() -> int:
     cells = [cell_of(text, args) for text in args.cells]
     with serving(args) as one:
         say(f"ready, {len(cores)} cores, link {one.link}")
+        (one.marks / "serves").touch()
         _request(one, "tenants/default", "PATCH", {"max_in_flight": IN_FLIGHT})
         # Kernels, caches, connections.
         arm(one, replace(cells[0], arm="held/direct", policy="auto", seconds=6.0, is_slow=False), 7, args)

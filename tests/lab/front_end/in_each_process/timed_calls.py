@@ -1,7 +1,8 @@
 """For `late_behind.py --timed`: what the calls of a turn of SGLang's scheduler take of its main thread.
 
 Each second a line of JSON: the time, and for each call how often it was made, its seconds by the clock and
-its seconds of the processor, so far. A call within another counts in both. A call costs 1 microsecond more.
+its seconds of the processor, so far; beside it the calls that were long, one by one. A call within another
+counts in both. A call costs 1 microsecond more.
 Beside it, what an arm leaves out: `no-insert` the prefix cache's insertion of prompts whose answer begins,
 `no-log` SGLang's line of log for each step.
 """
@@ -67,9 +68,12 @@ WATCHED = (
 )
 _SO_FAR: dict[str, list[float]] = {}
 """By call: how often, seconds by the clock, seconds of the processor."""
+SERVES = "serves"
+"""The mark from which on calls are wrapped: a start captures graphs and compiles kernels with them."""
 LONG_S = 0.008
 _LONG: list[list[Any]] = []
-"""Calls longer than that: when each ended, its name, its milliseconds by the clock and of the processor."""
+"""Calls longer than that, of WATCHED half as long: when each ended, its name, and its milliseconds by the
+clock and of the processor."""
 
 
 def _watched(name: str, call: Callable[..., Any]) -> Callable[..., Any]:
@@ -144,8 +148,10 @@ def _left_out(folder: Path) -> Callable[[], None]:
 
 def run(folder: Path) -> None:
     """Wrap the calls once SGLang's scheduler serves; write down what they took until the process ends."""
-    while b"sglang::scheduler" not in Path("/proc/self/cmdline").read_bytes():
+    while not (folder / SERVES).exists():
         time.sleep(1.0)
+    if b"sglang::scheduler" not in Path("/proc/self/cmdline").read_bytes():
+        return
     look = _left_out(folder)
     missing = []
     for module, path in CALLS:
