@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from datetime import UTC, datetime
+from itertools import islice
+from operator import attrgetter
 from typing import Annotated, Literal
 
 from fastapi import APIRouter, Query, Response
@@ -93,14 +96,15 @@ def decision_routes(telemetry: Telemetry) -> APIRouter:
                 and (mode is None or seen.record.mode == mode)
                 and (sitting_out is None or (seen.record.sitting_out > 0) == sitting_out)
                 and (since_s is None or seen.at_s >= since_s)
-                and (after_seq is None or seen.seq > after_seq)
                 and (spans is None or any(start_s <= seen.at_s <= end_s for start_s, end_s in spans))
             )
 
         kept = telemetry.decisions.snapshot()
+        # Who asks each second is not to have the whole memory looked through, beside the tokens.
+        begin = 0 if after_seq is None else bisect_right(kept, after_seq, key=attrgetter("seq"))
         stats = telemetry.status().stats
         return DecisionsOut(
-            decisions=[decision_event([seen]) for seen in newest(kept, keep, limit)],
+            decisions=[decision_event([seen]) for seen in newest(kept[begin:], keep, limit)],
             total_seen=telemetry.decisions.total,
             oldest_at=instant(kept[0].at_s) if kept else None,
             dropped=stats.dropped_records if stats is not None else 0,
@@ -132,7 +136,7 @@ def decision_routes(telemetry: Telemetry) -> APIRouter:
                 and (target is None or any(each.target == target for each in lifecycle.violations))
             )
 
-        chosen = [lifecycle for lifecycle in reversed(lifecycles) if keep(lifecycle)][:limit]
+        chosen = list(islice(filter(keep, reversed(lifecycles)), limit))
         answer = RequestsOut(requests=[], kept=telemetry.requests.kept)
         return long_list(answer, "requests", map(serializers.request, chosen))
 
