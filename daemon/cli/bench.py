@@ -33,7 +33,9 @@ _ARMS = typer.Option(
 )
 _TRACE = typer.Option(metavar="FILE", help="Your trace: Mooncake JSONL, Azure CSV, or pdmuxd's own JSONL.")
 _LOAD = typer.Option(
-    metavar="KIND", help="Without a trace: a kind of load that `pdmuxd generate` knows.", show_default="chat"
+    metavar="KIND",
+    help="Without a trace: a kind of load that `pdmuxd generate` knows.  [default: chat]",
+    show_default=False,
 )
 _RATES = typer.Option(
     metavar="R,R,...", help="Requests a second; the trace is sped up or slowed down to each."
@@ -51,11 +53,14 @@ _ATTAINMENT = typer.Option(
 )
 _PROFILE = typer.Option(
     metavar="NAME|FILE",
-    help="The emulated engine's profile; on a GPU, a file that `pdmuxd profile run --output` wrote there.",
+    help="The emulated engine's profile; on a GPU, a file that `pdmuxd profile run --output` wrote there.  "
+    f"[default, if emulated: {DEFAULT_PROFILE}]",
     autocompletion=completing.profiles,
-    show_default=f"emulated: {DEFAULT_PROFILE}",
+    show_default=False,
 )
-_PYTHON = typer.Option(metavar="PATH", help="The Python that has SGLang.", show_default="as `pdmuxd serve`")
+_PYTHON = typer.Option(
+    metavar="PATH", help="The Python that has SGLang; by default that of `pdmuxd serve`.", show_default=False
+)
 _ARGS = typer.Option("--sglang-args", help="Further flags of SGLang, for every engine.", show_default=False)
 _OUT = typer.Option(
     metavar="FOLDER",

@@ -59,9 +59,9 @@ _POLICIES = typer.Option(
     "--policy",
     metavar="SPEC,...",
     autocompletion=completing.policies,
-    show_default=DEFAULT_POLICIES,
+    show_default=False,
     help=f"Any of {POLICY_SYNTAX}, with commas between; a number after a comma goes on with the policy "
-    "before it. May be repeated.",
+    f"before it. May be repeated.  [default: {DEFAULT_POLICIES}]",
 )
 _TBT = typer.Option("--tbt-ms", metavar="MS,...", help="Targets for each gap between two tokens.")
 _RATES = typer.Option(

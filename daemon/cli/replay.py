@@ -68,8 +68,8 @@ _POLICY = typer.Option(
     "--policy",
     metavar="SPEC",
     autocompletion=completing.policies,
-    show_default=DEFAULT_POLICY,
-    help=f"One of {POLICY_SYNTAX}. May be repeated: results are shown side by side.",
+    show_default=False,
+    help=f"One of {POLICY_SYNTAX}. May be repeated: results are shown side by side.  [default: {DEFAULT_POLICY}]",
 )
 _SPREAD = typer.Option(
     "--spread-ticks",

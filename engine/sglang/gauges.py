@@ -17,8 +17,9 @@ class GpuReading:
     """What the driver said last; None where it says nothing."""
 
     clock_mhz: int | None = None
-    """Share of time in which SMs were busy, over the driver's last sampling period of up to a second."""
+    """The clock of the SMs when the driver was asked (NVML's current clock), in MHz."""
     power_w: float | None = None
+    """What the board draws (NVML's power usage), in watts: on most GPUs the mean of the last second."""
 
 
 ReadGpu = Callable[[], GpuReading]
