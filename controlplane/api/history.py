@@ -14,10 +14,10 @@ from pdmuxd.controlplane.api.problems import documented
 from pdmuxd.controlplane.api.routing import admin_router
 from pdmuxd.controlplane.events.messages import instant
 from pdmuxd.controlplane.history.alarms import AlarmStore
+from pdmuxd.controlplane.history.batch import NODE
 from pdmuxd.controlplane.history.columns import Column, Row
 from pdmuxd.controlplane.history.history import MAX_POINTS, History, Period
 from pdmuxd.controlplane.history.periods import DAY_S, EARLIEST_S, LATEST_S, MINUTE_S, Segment, stored_step_s
-from pdmuxd.controlplane.history.recorder import NODE
 from pdmuxd.controlplane.services.control_plane import ControlPlane
 from pdmuxd.engine.core.errors import InvalidValueError, NotFoundError
 

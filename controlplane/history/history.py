@@ -11,6 +11,7 @@ from functools import partial
 from typing import TypeVar
 
 from pdmuxd.controlplane.history.alarms import AlarmStore, PastAlarm
+from pdmuxd.controlplane.history.batch import NODE, Mark, unpacked
 from pdmuxd.controlplane.history.columns import Column, Row, merge
 from pdmuxd.controlplane.history.ledger import Ledger
 from pdmuxd.controlplane.history.others import LOOK_BACK_S, OtherNodes
@@ -23,7 +24,7 @@ from pdmuxd.controlplane.history.periods import (
     stored_step_s,
 )
 from pdmuxd.controlplane.history.reading import DecisionSummary, HistoryReader, Judged, Usage
-from pdmuxd.controlplane.history.recorder import NODE, SECONDS_KEPT, Mark, Recorder, unpacked
+from pdmuxd.controlplane.history.recorder import SECONDS_KEPT, Recorder
 from pdmuxd.controlplane.history.writing import HistoryWriter, Retention
 from pdmuxd.controlplane.services.store import Store
 from pdmuxd.engine.core.errors import InvalidValueError, StoreError

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from operator import add, sub
 
+from pdmuxd.controlplane.history.batch import NODE, Batch, Series
 from pdmuxd.controlplane.history.columns import Column
 from pdmuxd.controlplane.history.periods import MINUTE_S
 from pdmuxd.controlplane.history.reading import JUDGED, Judged
-from pdmuxd.controlplane.history.recorder import NODE, Batch, Series
 
 LOOK_BACK_S = 600
 """What another node stores later than this is not seen before a restart."""

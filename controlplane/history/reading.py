@@ -14,9 +14,9 @@ import sqlmodel
 from sqlalchemy import ColumnElement, func, select
 from sqlmodel import col
 
+from pdmuxd.controlplane.history.batch import NODE, Mark, MarkKind, Series
 from pdmuxd.controlplane.history.columns import NAMES, Column, Row, empty
 from pdmuxd.controlplane.history.periods import Segment
-from pdmuxd.controlplane.history.recorder import NODE, Mark, MarkKind, Series
 from pdmuxd.controlplane.history.rows import (
     DecisionSummaryRow,
     HistoryRow,

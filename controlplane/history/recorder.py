@@ -7,14 +7,24 @@ what waits for the database by its rows too; what had to be thrown away is count
 
 from __future__ import annotations
 
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
-from struct import Struct
-from typing import Any, Literal, TypeVar
+from typing import Any, TypeVar
 
 from pdmuxd.controlplane.events.messages import AlarmEvent, IncidentEvent
 from pdmuxd.controlplane.events.outcomes import ASKED, UNSERVED, Outcome
+from pdmuxd.controlplane.history.batch import (
+    NODE,
+    Batch,
+    DecisionCounts,
+    Gauges,
+    Mark,
+    MarkKind,
+    Series,
+    add_gauges,
+    packed_row,
+    set_gauges,
+)
 from pdmuxd.controlplane.history.columns import Column, Row, empty, merge
 from pdmuxd.controlplane.history.ledger import LedgerEntry
 from pdmuxd.controlplane.history.periods import MINUTE_S, begin_of
@@ -28,75 +38,8 @@ MAX_PENDING_ROWS = 100_000
 MAX_MARKS = 1000
 CLOSED_AT_ONCE = 10
 """Tenants of a second, whose rows take some 20 us each."""
-NODE = ""
-"""In the place of a tenant: all of them together, and the GPU."""
-_LIMIT = 2**32 - 1
 
 _Key = TypeVar("_Key")
-MarkKind = Literal["engine", "policy", "slo", "tenant", "profile"]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Series:
-    """The tenant whose counts they are. `since_ms` tells a tenant from one of the same name before it."""
-
-    tenant: str
-    since_ms: int
-    model: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Mark:
-    """Something that happened at an instant, for charts."""
-
-    at_s: float
-    kind: MarkKind
-    text: str
-    tenant: str | None = None
-
-
-@dataclass(slots=True)
-class DecisionCounts:
-    """Decisions alike within a minute."""
-
-    count: int = 0
-    time_ms: float = 0.0
-    prefill_tokens: int = 0
-
-
-@dataclass(slots=True, kw_only=True)
-class Batch:
-    """What goes to the database in one transaction; keys hold the minute, as Unix time."""
-
-    counts: dict[tuple[Series, int], Row] = field(default_factory=dict)
-    refusals: Counter[tuple[Series, int, str]] = field(default_factory=Counter)
-    decisions: dict[tuple[int, str, str], DecisionCounts] = field(default_factory=dict)
-    marks: list[Mark] = field(default_factory=list)
-    alarms: list[AlarmEvent] = field(default_factory=list)
-    """Raised and cleared, in that order."""
-    incidents: dict[str, IncidentEvent] = field(default_factory=dict)
-    """By id, as they are now."""
-    requests: list[LedgerEntry] = field(default_factory=list)
-    """Those that are counted in `counts`."""
-
-    def __bool__(self) -> bool:
-        kept = (self.marks, self.alarms, self.incidents, self.requests)
-        return any((self.counts, self.refusals, self.decisions, *kept))
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Gauges:
-    """How a tenant stands at the end of a second."""
-
-    waiting: int = 0
-    late: int = 0
-    oldest_wait_s: float = 0.0
-    in_flight: int = 0
-
-
-def unpacked(packed: bytes) -> Row:
-    """The counts of a second."""
-    return list(_PACKED.unpack(packed))
 
 
 class Recorder:
@@ -346,21 +289,21 @@ class Recorder:
         for number, (name, gauge) in enumerate(gauges):
             if name not in rows:
                 rows[name] = empty()
-            _set_gauges(rows[name], gauge)
-            _add_gauges(together, gauge)
+            set_gauges(rows[name], gauge)
+            add_gauges(together, gauge)
             if number % CLOSED_AT_ONCE == 0:
                 yield
         packed: dict[str, bytes] = {}
         for number, (name, row) in enumerate(rows.items()):
             merge(node, row)
             if any(row) and name in self._since_ms:
-                packed[name] = _pack(row)
+                packed[name] = packed_row(row)
                 self._close_row(name, self._since_ms[name], row, second)
             if number % CLOSED_AT_ONCE == 0:
                 yield
         merge(node, together)
         if any(node):
-            packed[NODE] = _pack(node)
+            packed[NODE] = packed_row(node)
             self._close_row(NODE, 0, node, second)
         self._seconds.append((second, packed))
         self._second_rows += len(packed)
@@ -412,29 +355,6 @@ class Recorder:
                     self._batch.counts.setdefault((series, minute), empty())[column] += given_ms
                     self._unshared_sm_ms[phase] -= given_ms
         self._weights = {}
-
-
-def _set_gauges(row: Row, gauge: Gauges) -> None:
-    row[Column.WAITING] = max(row[Column.WAITING], gauge.waiting)
-    row[Column.LATE] = max(row[Column.LATE], gauge.late)
-    row[Column.WORST_WAIT_MS] = max(row[Column.WORST_WAIT_MS], round(1000 * gauge.oldest_wait_s))
-    row[Column.IN_FLIGHT] = max(row[Column.IN_FLIGHT], gauge.in_flight)
-
-
-def _add_gauges(row: Row, gauge: Gauges) -> None:
-    row[Column.WAITING] += gauge.waiting
-    row[Column.LATE] += gauge.late
-    row[Column.WORST_WAIT_MS] = max(row[Column.WORST_WAIT_MS], round(1000 * gauge.oldest_wait_s))
-    row[Column.IN_FLIGHT] += gauge.in_flight
-
-
-_PACKED = Struct(f"<{len(Column)}I")
-
-
-def _pack(row: Row) -> bytes:
-    if max(row) <= _LIMIT:
-        return _PACKED.pack(*row)
-    return _PACKED.pack(*(min(value, _LIMIT) for value in row))
 
 
 def _minute(at_s: float) -> int:

@@ -8,7 +8,7 @@ from sqlalchemy import BigInteger, Text, UniqueConstraint
 from sqlmodel import Field
 
 from pdmuxd.controlplane.database.row import Row, UtcDateTime
-from pdmuxd.controlplane.history.recorder import Series
+from pdmuxd.controlplane.history.batch import Series
 
 _TEXT_MAX = 500
 

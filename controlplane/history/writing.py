@@ -17,11 +17,11 @@ from sqlmodel import Session, col
 
 from pdmuxd.controlplane.database.transactions import insert_into, upsert_into
 from pdmuxd.controlplane.history.alarms import write_alarm
+from pdmuxd.controlplane.history.batch import Batch, Mark, Series
 from pdmuxd.controlplane.history.columns import MAXIMA, NAMES, SUMS, Row, merge
 from pdmuxd.controlplane.history.incidents import incident_rows, write_incidents
 from pdmuxd.controlplane.history.ledger import write_entries
 from pdmuxd.controlplane.history.periods import DAY_S, HOUR_S, MINUTE_S, STEPS_S, begin_of
-from pdmuxd.controlplane.history.recorder import Batch, Mark, Series
 from pdmuxd.controlplane.history.rows import (
     AlarmRow,
     DecisionSummaryRow,

@@ -10,7 +10,7 @@ from pdmuxd.controlplane.telemetry.telemetry import Telemetry
 from pdmuxd.engine.core.observing import observation
 from pdmuxd.engine.core.policies.base import AnyPolicy
 from pdmuxd.engine.core.quantiles import nearest_rank
-from pdmuxd.engine.core.types import DecodeShape, Observation, WaitingRequest
+from pdmuxd.engine.core.types import Decision, DecodeShape, Observation, PrefillShape, WaitingRequest
 from pdmuxd.engine.link.messages import Hello
 
 DEFAULT_DECODE_BS, DEFAULT_CONTEXT_TOKENS, DEFAULT_NEW_TOKENS = 8, 1024, 2048
@@ -101,3 +101,26 @@ def _first(given: int | None, recent: float | None, otherwise: int) -> int:
     if given is not None:
         return given
     return int(recent) if recent is not None else otherwise
+
+
+def duration_s(decision: Decision, load: Assumed, policy: AnyPolicy) -> float:
+    """Predicted seconds of a batch; what a policy does not tell is the whole device's."""
+    numbers, latency = decision.numbers, policy.context.latency
+    if decision.mode.is_one_batch and numbers.predicted_fused_s:
+        prompt_tokens = max(1, decision.token_budget - load.decode_bs)
+        return numbers.predicted_fused_s * -(-load.prefill_new_tokens // prompt_tokens)
+    if numbers.predicted_prefill_s is not None:
+        prefill_sms = policy.table.groups[decision.partition_id].prefill_sms
+        return numbers.predicted_prefill_s * latency.colocated_ratio(prefill_sms)
+    shape = PrefillShape.of([(load.prefill_new_tokens, load.prefill_reused_tokens)])
+    return latency.prefill_s(shape, policy.table.rules.total_sms)
+
+
+def worst_gap_s(decision: Decision) -> float:
+    """The longest gap between two tokens that the policy foresees; 0 where it foresees none."""
+    numbers = decision.numbers
+    if decision.mode.is_one_batch:
+        return numbers.predicted_fused_s or 0.0
+    if numbers.tbt_target_s is not None and numbers.tbt_slack_s is not None:
+        return numbers.tbt_target_s - numbers.tbt_slack_s
+    return numbers.predicted_decode_s or 0.0

@@ -5,7 +5,8 @@ from __future__ import annotations
 from pdmuxd.controlplane.outlook.corrected import by_rank, in_time, used_of, waiting_requests
 from pdmuxd.controlplane.outlook.queue_forecast import Recent, TenantForecast, forecast
 from pdmuxd.controlplane.outlook.what_if import Predictors, questions
-from pdmuxd.controlplane.telemetry.incidents import OVER_WINDOW_S, Limiting, Predicted
+from pdmuxd.controlplane.telemetry.incidents import OVER_WINDOW_S
+from pdmuxd.controlplane.telemetry.open_incident import Limiting, Predicted
 from pdmuxd.controlplane.telemetry.telemetry import Telemetry
 from pdmuxd.engine.core.errors import EngineError
 

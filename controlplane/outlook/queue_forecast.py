@@ -9,23 +9,22 @@ replay: what it says of the targets in force stands beside what was measured.
 
 from __future__ import annotations
 
-import heapq
 import math
 from bisect import bisect_left, bisect_right
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate
 
-from pdmuxd.controlplane.outlook.assumed_load import Assumed
+from pdmuxd.controlplane.outlook.assumed_load import Assumed, duration_s, worst_gap_s
+from pdmuxd.controlplane.outlook.queue_parts import Decoding, Gate
 from pdmuxd.controlplane.outlook.what_if import Questions
 from pdmuxd.controlplane.telemetry.delivery_delays import Delay, delay_of
 from pdmuxd.controlplane.telemetry.recent import P50, EndedRequest, LoadSample
-from pdmuxd.engine.core.policies.base import AnyPolicy
 from pdmuxd.engine.core.policies.fusedsteps import LARGE_CHUNK_TOKENS
 from pdmuxd.engine.core.quantiles import nearest_rank
 from pdmuxd.engine.core.slo import Slo
-from pdmuxd.engine.core.types import Decision, DecodeShape, PrefillShape
+from pdmuxd.engine.core.types import DecodeShape, PrefillShape
 
 MOST_REQUESTS = 1000
 """Of the last minutes, the newest."""
@@ -208,7 +207,7 @@ def _served(
         for one in requests
     ]
     free_s = requests[0].arrived_s if requests else 0.0
-    start_s, busy_s, gate, decoding = free_s, 0.0, _Gate(requests, concurrency), _Decoding(requests)
+    start_s, busy_s, gate, decoding = free_s, 0.0, Gate(requests, concurrency), Decoding(requests)
     while coming < len(requests) or waiting or gate.holds:
         if not waiting:
             coming_s = requests[coming].arrived_s if coming < len(requests) else math.inf
@@ -258,93 +257,6 @@ def _served(
     return ttft_s, busy_s, free_s - start_s
 
 
-class _Gate:
-    """Requests of limited tenants, of which only so many are let in at a time; by their index.
-
-    Each holds its place for as long as it decoded; one that has not ended, for as long as the median.
-    """
-
-    def __init__(self, requests: Sequence[EndedRequest], concurrency: Mapping[str, int]) -> None:
-        self._requests = requests
-        self._left = {name: max(1, most) for name, most in concurrency.items()}
-        self._held: dict[str, deque[int]] = {name: deque() for name in concurrency}
-        self._ends: list[tuple[float, str]] = []
-        decoded: dict[str, list[float]] = {name: [] for name in concurrency}
-        for one in requests:
-            if one.tenant in decoded and one.ttft_s is not None:
-                decoded[one.tenant].append(_decode_s(one))
-        self._usual_s = {name: nearest_rank(each, P50) or 0.0 for name, each in decoded.items()}
-
-    @property
-    def holds(self) -> bool:
-        return any(self._held.values())
-
-    @property
-    def next_s(self) -> float:
-        """When the next of those that were let in ends."""
-        return self._ends[0][0] if self._ends else math.inf
-
-    def lets_in(self, index: int) -> bool:
-        """Whether one that has come goes on; else it is held."""
-        tenant = self._requests[index].tenant
-        if tenant not in self._left:
-            return True
-        if not self._left[tenant]:
-            self._held[tenant].append(index)
-            return False
-        self._left[tenant] -= 1
-        return True
-
-    def begun(self, index: int, now_s: float) -> None:
-        one = self._requests[index]
-        if one.tenant in self._left:
-            decode_s = self._usual_s[one.tenant] if one.ttft_s is None else _decode_s(one)
-            heapq.heappush(self._ends, (now_s + decode_s, one.tenant))
-
-    def opened(self, now_s: float) -> list[int]:
-        """Let in those that replace the ones that have ended."""
-        found: list[int] = []
-        while self._ends and self._ends[0][0] <= now_s:
-            _, tenant = heapq.heappop(self._ends)
-            if self._held[tenant]:
-                found.append(self._held[tenant].popleft())
-            else:
-                self._left[tenant] += 1
-        return found
-
-
-class _Decoding:
-    """Requests that have their first token and go on, each for as long as it did; one that has not ended, for
-    as long as the median of all. Asked at instants that grow."""
-
-    def __init__(self, requests: Sequence[EndedRequest]) -> None:
-        self._requests = requests
-        self._ends: list[tuple[float, str]] = []
-        self._last_s = 0.0
-        """When the last of all ends that have begun."""
-        self._of: Counter[str] = Counter()
-        """Those that decode, by tenant."""
-        self._usual_s = (
-            nearest_rank((_decode_s(one) for one in requests if one.ttft_s is not None), P50) or 0.0
-        )
-
-    def begun(self, index: int, now_s: float) -> None:
-        one = self._requests[index]
-        decode_s = self._usual_s if one.ttft_s is None else _decode_s(one)
-        heapq.heappush(self._ends, (now_s + decode_s, one.tenant))
-        self._last_s = max(self._last_s, now_s + decode_s)
-        self._of[one.tenant] += 1
-
-    def at(self, now_s: float) -> tuple[int, frozenset[str], float]:
-        """How many decode then, whose they are, and when the last of them ends."""
-        while self._ends and self._ends[0][0] <= now_s:
-            _, name = heapq.heappop(self._ends)
-            self._of[name] -= 1
-            if not self._of[name]:
-                del self._of[name]
-        return len(self._ends), frozenset(self._of), max(self._last_s, now_s)
-
-
 class _Device:
     """How long things take at each moment under one set of targets."""
 
@@ -371,7 +283,7 @@ class _Device:
         name, _, options = self._questions.policy.name.partition(":")
         return name == "auto" and "fcfs" not in options
 
-    def prefill_s(self, at_s: float, new_tokens: int, reused_tokens: int, decoding: _Decoding) -> float:
+    def prefill_s(self, at_s: float, new_tokens: int, reused_tokens: int, decoding: Decoding) -> float:
         """Seconds that the policy predicts for a batch at that moment; once nobody decodes, what is left of
         it has all SMs."""
         policy, new_tokens = self._questions.policy, max(1, new_tokens)
@@ -451,29 +363,6 @@ class _Device:
         )
 
 
-def duration_s(decision: Decision, load: Assumed, policy: AnyPolicy) -> float:
-    """Predicted seconds of a batch; what a policy does not tell is the whole device's."""
-    numbers, latency = decision.numbers, policy.context.latency
-    if decision.mode.is_one_batch and numbers.predicted_fused_s:
-        prompt_tokens = max(1, decision.token_budget - load.decode_bs)
-        return numbers.predicted_fused_s * -(-load.prefill_new_tokens // prompt_tokens)
-    if numbers.predicted_prefill_s is not None:
-        prefill_sms = policy.table.groups[decision.partition_id].prefill_sms
-        return numbers.predicted_prefill_s * latency.colocated_ratio(prefill_sms)
-    shape = PrefillShape.of([(load.prefill_new_tokens, load.prefill_reused_tokens)])
-    return latency.prefill_s(shape, policy.table.rules.total_sms)
-
-
-def worst_gap_s(decision: Decision) -> float:
-    """The longest gap between two tokens that the policy foresees; 0 where it foresees none."""
-    numbers = decision.numbers
-    if decision.mode.is_one_batch:
-        return numbers.predicted_fused_s or 0.0
-    if numbers.tbt_target_s is not None and numbers.tbt_slack_s is not None:
-        return numbers.tbt_target_s - numbers.tbt_slack_s
-    return numbers.predicted_decode_s or 0.0
-
-
 def _by_time(prompts: Sequence[int]) -> list[int]:
     """Prompts that stand for equal parts of the time of prefill, which goes by their tokens: a gap beside a
     prefill is mostly one beside a long prompt."""
@@ -490,7 +379,3 @@ def _rounded(value: int) -> int:
 
 def _arrived_s(request: EndedRequest) -> float:
     return request.arrived_s
-
-
-def _decode_s(request: EndedRequest) -> float:
-    return max(0.0, request.ended_s - request.arrived_s - (request.ttft_s or 0.0))

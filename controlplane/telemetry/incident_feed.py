@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from pdmuxd.controlplane.events.outcomes import ASKED, UNSERVED, Outcome
-from pdmuxd.controlplane.telemetry.incidents import Incidents, Miss, Target
+from pdmuxd.controlplane.telemetry.incidents import Incidents
 from pdmuxd.controlplane.telemetry.judged import JudgedRequest
+from pdmuxd.controlplane.telemetry.open_incident import Miss, Target
 from pdmuxd.controlplane.telemetry.requests import RequestLifecycle
 from pdmuxd.controlplane.telemetry.slo_violations import Cause, SloViolation
 from pdmuxd.controlplane.telemetry.waiting import OpenRequest

@@ -10,13 +10,25 @@ from __future__ import annotations
 
 from collections import Counter, OrderedDict, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Literal
 
-from pdmuxd.controlplane.events.messages import IncidentEvent, IncidentTarget, instant
-from pdmuxd.controlplane.milliseconds import to_ms
+from pdmuxd.controlplane.events.messages import IncidentEvent
 from pdmuxd.controlplane.telemetry.counts import CountWindow
-from pdmuxd.controlplane.telemetry.incident_causes import Explained, explain, limited_to, steady
+from pdmuxd.controlplane.telemetry.incident_causes import explain, limited_to, steady
+from pdmuxd.controlplane.telemetry.open_incident import (
+    TARGETS,
+    Hurt,
+    Limiting,
+    Miss,
+    OpenIncident,
+    Predicted,
+    Target,
+    cause_of,
+    count_miss,
+    event_of,
+    limiting_of,
+)
 from pdmuxd.controlplane.telemetry.prompt_work import PromptWork
 from pdmuxd.controlplane.telemetry.slo_violations import Cause
 from pdmuxd.controlplane.telemetry.waiting import NOTHING_OPEN, OpenCounts
@@ -34,79 +46,6 @@ TOLD = 20
 _SLOT_S = 5.0
 _MISSES_KEPT = 200
 
-Target = Literal["ttft", "tbt", "availability", "e2e"]
-TARGETS: tuple[Target, ...] = ("ttft", "tbt", "availability", "e2e")
-_NOTHING_SEEN = "not explained"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Miss:
-    """A request that missed a target."""
-
-    target: Target
-    at_s: float
-    by_s: float
-    cause: Cause
-    count: int = 1
-    """Of requests, or of gaps."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Limiting:
-    """The command of an open incident: limit `behind` to `concurrency`, so that `tenant` is served."""
-
-    incident_id: str
-    tenant: str
-    began_s: float
-    behind: str
-    concurrency: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Predicted:
-    """What a limit is predicted to do, or why that cannot be told; one of both."""
-
-    of: Limiting
-    concurrency: int | None = None
-    """Less than the command says, where that would not do."""
-    text: str | None = None
-    why_not: str | None = None
-
-
-@dataclass(slots=True)
-class _Hurt:
-    judged: int = 0
-    missed: int = 0
-    worst_ratio: float = 1.0
-    worst_at_s: float = 0.0
-    worst_by_s: float = 0.0
-
-
-@dataclass(slots=True)
-class _Open:
-    """An incident while it may change."""
-
-    incident_id: str
-    began_s: float
-    last_missed_s: float
-    promised_ratio: float
-    over_s: float | None = None
-    hurt: dict[Target, _Hurt] = field(default_factory=dict)
-    causes: dict[Target, Counter[Cause]] = field(default_factory=dict)
-    explained: Explained | None = None
-    predicted: Predicted | None = None
-    ended_by: Literal["recovered", "gone"] | None = None
-
-    @property
-    def worst_ratio(self) -> float:
-        """The least that was kept of any target."""
-        return min((each.worst_ratio for each in self.hurt.values()), default=1.0)
-
-    @property
-    def worst(self) -> Target:
-        """The target that was kept least."""
-        return min(self.hurt, key=lambda target: (self.hurt[target].worst_ratio, target))
-
 
 class _Tenant:
     """What is counted of a tenant since a miss."""
@@ -115,7 +54,7 @@ class _Tenant:
         slots = round(OVER_WINDOW_S / _SLOT_S)
         self.lately = CountWindow(2 * len(TARGETS), slots=slots, slot_s=_SLOT_S)
         self.misses: deque[Miss] = deque(maxlen=_MISSES_KEPT)
-        self.incident: _Open | None = None
+        self.incident: OpenIncident | None = None
 
 
 class Incidents:
@@ -151,7 +90,7 @@ class Incidents:
         """So many of a request were judged when it ended: what an incident counts."""
         incident = self._incident(tenant)
         if incident is not None and incident.over_s is None and judged:
-            incident.hurt.setdefault(target, _Hurt()).judged += judged
+            incident.hurt.setdefault(target, Hurt()).judged += judged
 
     def on_missed(self, tenant: str, miss: Miss) -> None:
         """A request that ended has missed a target, for a cause."""
@@ -162,7 +101,7 @@ class Incidents:
         if incident is None or incident.over_s is not None:
             found.misses.append(miss)
         if incident is not None and miss.at_s >= incident.began_s - OVER_WINDOW_S:
-            _count(incident, miss)
+            count_miss(incident, miss)
 
     def drop(self, tenant: str, now_s: float) -> IncidentEvent | None:
         """The tenant is gone; returns the incident that is over with it."""
@@ -171,7 +110,7 @@ class Incidents:
         if found is None or found.incident is None or found.incident.over_s is not None:
             return None
         self._end(tenant, found.incident, now_s, ended_by="gone")
-        return self._event(tenant, found.incident, now_s)
+        return event_of(tenant, found.incident, now_s)
 
     # How it is
 
@@ -219,7 +158,7 @@ class Incidents:
         if still.late:
             incident.last_missed_s = now_s
         for target, (judged, missed) in broken.items():
-            hurt = incident.hurt.setdefault(target, _Hurt())
+            hurt = incident.hurt.setdefault(target, Hurt())
             if (kept := 1.0 - missed / judged) < hurt.worst_ratio:
                 hurt.worst_ratio, hurt.worst_at_s = kept, now_s
         self._explain(tenant, incident, waiting, now_s)
@@ -240,10 +179,10 @@ class Incidents:
         found = [
             (name, incident)
             for name, incident in self._worst_first()
-            if tenant in (None, name) and cause in (None, _cause(incident))
+            if tenant in (None, name) and cause in (None, cause_of(incident))
         ]
         for name, incident in found[:most]:
-            yield self._event(name, incident, now_s)
+            yield event_of(name, incident, now_s)
 
     def find(self, incident_id: str, now_s: float) -> IncidentEvent | None:
         """One that is open, or among the last that were over."""
@@ -255,7 +194,7 @@ class Incidents:
     def causes(self) -> dict[str, str]:
         """The likely cause of each that is open, by tenant. May be asked in any thread."""
         found = {name: self._incident(name) for name in tuple(self._open)}
-        return {name: _cause(incident) for name, incident in found.items() if incident is not None}
+        return {name: cause_of(incident) for name, incident in found.items() if incident is not None}
 
     def over(self) -> list[IncidentEvent]:
         """The last that were over, newest first."""
@@ -265,7 +204,7 @@ class Incidents:
         """Incidents for the event `tenants`, and how many of these are left out."""
         lately = [one for one in self.over() if now_s - one.last_missed_at.timestamp() <= REOPEN_S]
         worst = self._worst_first()
-        open_ = [self._event(name, incident, now_s) for name, incident in worst[:TOLD]]
+        open_ = [event_of(name, incident, now_s) for name, incident in worst[:TOLD]]
         left = max(0, len(worst) + len(lately) - TOLD)
         return (*open_, *lately)[:TOLD], left + self.omitted
 
@@ -277,14 +216,14 @@ class Incidents:
         found = []
         for name in self._open:
             incident = self._incident(name)
-            if incident is not None and (one := _limiting(name, incident)) is not None:
+            if incident is not None and (one := limiting_of(name, incident)) is not None:
                 found.append((incident.predicted is not None, one))
         return [one for _, one in sorted(found, key=lambda each: each[0])]
 
     def predict(self, predicted: Predicted) -> None:
         """Tell what a command is predicted to do, if it is still that incident's."""
         incident = self._incident(predicted.of.tenant)
-        if incident is not None and _limiting(predicted.of.tenant, incident) == predicted.of:
+        if incident is not None and limiting_of(predicted.of.tenant, incident) == predicted.of:
             incident.predicted = predicted
             if predicted.concurrency is not None and incident.explained is not None:
                 incident.explained = limited_to(incident.explained, predicted.concurrency)
@@ -297,11 +236,11 @@ class Incidents:
             if one.over_at is not None and now_s - one.last_missed_at.timestamp() <= REOPEN_S:
                 self._over[one.incident_id] = one
 
-    def _incident(self, tenant: str) -> _Open | None:
+    def _incident(self, tenant: str) -> OpenIncident | None:
         found = self._tenants.get(tenant)
         return None if found is None else found.incident
 
-    def _worst_first(self) -> list[tuple[str, _Open]]:
+    def _worst_first(self) -> list[tuple[str, OpenIncident]]:
         found = [(name, incident) for name in self._open if (incident := self._incident(name)) is not None]
         return sorted(found, key=lambda each: (round(each[1].worst_ratio, 4), each[1].began_s))
 
@@ -330,7 +269,7 @@ class Incidents:
         else:
             recent = [miss for miss in found.misses if now_s - miss.at_s <= OVER_WINDOW_S]
             began_s = min((miss.at_s for miss in recent), default=now_s)
-            made = _Open(
+            made = OpenIncident(
                 incident_id=f"{tenant}-{int(began_s * 1000):x}",
                 began_s=began_s,
                 last_missed_s=max((miss.at_s for miss in recent), default=now_s),
@@ -338,15 +277,17 @@ class Incidents:
             )
             for target, (judged, _) in broken.items():
                 # Of first tokens those that were in time are counted when their requests end.
-                made.hurt[target] = _Hurt(judged=0 if target == "ttft" else judged)
+                made.hurt[target] = Hurt(judged=0 if target == "ttft" else judged)
             for miss in recent:
-                _count(made, miss)
+                count_miss(made, miss)
             found.misses.clear()
             found.incident = made
             self._open[tenant] = None
         return True
 
-    def _explain(self, tenant: str, incident: _Open, waiting: Mapping[str, OpenCounts], now_s: float) -> None:
+    def _explain(
+        self, tenant: str, incident: OpenIncident, waiting: Mapping[str, OpenCounts], now_s: float
+    ) -> None:
         still = waiting.get(tenant, NOTHING_OPEN)
         is_tbt = incident.worst == "tbt"
         ahead = None if is_tbt else self.work.ahead(waiting, now_s)
@@ -368,90 +309,18 @@ class Incidents:
         incident.explained = found
 
     def _end(
-        self, tenant: str, incident: _Open, now_s: float, *, ended_by: Literal["recovered", "gone"]
+        self, tenant: str, incident: OpenIncident, now_s: float, *, ended_by: Literal["recovered", "gone"]
     ) -> None:
         incident.over_s, incident.ended_by = incident.last_missed_s, ended_by
-        self.over_total[_cause(incident)] += 1
+        self.over_total[cause_of(incident)] += 1
         self._open.pop(tenant, None)
-        self._over[incident.incident_id] = self._event(tenant, incident, now_s)
+        self._over[incident.incident_id] = event_of(tenant, incident, now_s)
         while len(self._over) > MOST_OVER:
             self._over.popitem(last=False)
 
     def _told(self, tenant: str, now_s: float) -> IncidentEvent | None:
         incident = self._incident(tenant)
-        return None if incident is None else self._event(tenant, incident, now_s)
-
-    @staticmethod
-    def _event(tenant: str, incident: _Open, now_s: float) -> IncidentEvent:
-        # What ended in time is counted of every target, since any may be missed later.
-        missed = (each for each in incident.hurt.items() if each[1].missed or each[1].worst_ratio < 1.0)
-        worst_first = sorted(missed, key=lambda each: (each[1].worst_ratio, each[0]))
-        explained = incident.explained
-        return IncidentEvent(
-            at=instant(now_s),
-            incident_id=incident.incident_id,
-            tenant=tenant,
-            state="open" if incident.over_s is None else "over",
-            began_at=instant(incident.began_s),
-            last_missed_at=instant(incident.last_missed_s),
-            over_at=None if incident.over_s is None else instant(incident.over_s),
-            ended_by=incident.ended_by,
-            promised_ratio=incident.promised_ratio,
-            targets=tuple(
-                IncidentTarget(
-                    target=target,
-                    judged=max(hurt.judged, hurt.missed),
-                    missed=hurt.missed,
-                    worst_ratio=round(hurt.worst_ratio, 4),
-                    worst_at=instant(hurt.worst_at_s or incident.began_s),
-                    worst_by_ms=to_ms(round(hurt.worst_by_s, 4)),
-                )
-                for target, hurt in worst_first
-            ),
-            cause=_cause(incident),
-            cause_ratio=None if explained is None or explained.ratio is None else round(explained.ratio, 4),
-            behind=None if explained is None else explained.behind,
-            text=_NOTHING_SEEN if explained is None else explained.text,
-            command=None if explained is None else explained.command,
-            predicted=None if incident.predicted is None else incident.predicted.text,
-            not_predicted=_not_predicted(incident),
-        )
-
-
-def _limiting(tenant: str, incident: _Open) -> Limiting | None:
-    explained = incident.explained
-    if explained is None or explained.behind is None or explained.concurrency is None:
-        return None
-    return Limiting(
-        incident_id=incident.incident_id,
-        tenant=tenant,
-        began_s=incident.began_s,
-        behind=explained.behind,
-        concurrency=explained.concurrency,
-    )
-
-
-def _not_predicted(incident: _Open) -> str | None:
-    """Why nothing is predicted of the command; None where something is."""
-    explained = incident.explained
-    if explained is None or explained.command is None:
-        return "no command is known to help"
-    if explained.concurrency is None:
-        return "only what limits do is predicted"
-    return "nothing is predicted yet" if incident.predicted is None else incident.predicted.why_not
-
-
-def _cause(incident: _Open) -> str:
-    return str(Cause.UNKNOWN if incident.explained is None else incident.explained.cause)
-
-
-def _count(incident: _Open, miss: Miss) -> None:
-    hurt = incident.hurt.setdefault(miss.target, _Hurt())
-    hurt.missed += miss.count
-    hurt.worst_by_s = max(hurt.worst_by_s, miss.by_s)
-    incident.causes.setdefault(miss.target, Counter())[miss.cause] += 1
-    if incident.over_s is None:
-        incident.last_missed_s = max(incident.last_missed_s, miss.at_s)
+        return None if incident is None else event_of(tenant, incident, now_s)
 
 
 def _shares(found: _Tenant, still: OpenCounts, now_s: float) -> dict[Target, tuple[int, int]]:

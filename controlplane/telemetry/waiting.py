@@ -12,7 +12,7 @@ import math
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
-from pdmuxd.controlplane.history.recorder import Gauges
+from pdmuxd.controlplane.history.batch import Gauges
 from pdmuxd.controlplane.telemetry.expected_tokens import ExpectedTokens
 from pdmuxd.controlplane.tenants.records import TenantRecord
 from pdmuxd.engine.core.slo import RequestTargets, Slo

@@ -15,10 +15,10 @@ from pdmuxd.controlplane.api.problems import problem
 from pdmuxd.controlplane.database.callers import Caller
 from pdmuxd.controlplane.events.messages import instant
 from pdmuxd.controlplane.history.alarms import AlarmStore, PastAlarm
+from pdmuxd.controlplane.history.batch import NODE
 from pdmuxd.controlplane.history.columns import Column, empty, merge
 from pdmuxd.controlplane.history.history import History
 from pdmuxd.controlplane.history.periods import HOUR_S, MINUTE_S
-from pdmuxd.controlplane.history.recorder import NODE
 from pdmuxd.controlplane.telemetry.telemetry import Telemetry
 from pdmuxd.controlplane.web.live import MOST_STREAMS, Live, Now
 from pdmuxd.controlplane.web.pages import page, page_router, part

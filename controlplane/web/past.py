@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from pdmuxd.controlplane.events.messages import instant
+from pdmuxd.controlplane.history.batch import NODE, MarkKind
 from pdmuxd.controlplane.history.columns import Column as Count
 from pdmuxd.controlplane.history.history import History
 from pdmuxd.controlplane.history.periods import DAY_S, HOUR_S, MINUTE_S, Segment
 from pdmuxd.controlplane.history.reading import DecisionSummary
-from pdmuxd.controlplane.history.recorder import NODE, MarkKind
 from pdmuxd.controlplane.profiles.values import RecordedChange
 from pdmuxd.controlplane.web.tables import Column, Table, count, long, of_ms_in_s, ratio, share, when, yes_no
 from pdmuxd.controlplane.web.times import Shown

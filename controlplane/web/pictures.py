@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from pdmuxd.controlplane.events.messages import instant
+from pdmuxd.controlplane.history.batch import Mark
 from pdmuxd.controlplane.history.columns import Column, Row
 from pdmuxd.controlplane.history.history import Period
-from pdmuxd.controlplane.history.recorder import Mark
 from pdmuxd.tui.show import formats
 
 HEIGHT = 100

@@ -69,7 +69,8 @@ _POLICY = typer.Option(
     metavar="SPEC",
     autocompletion=completing.policies,
     show_default=False,
-    help=f"One of {POLICY_SYNTAX}. May be repeated: results are shown side by side.  [default: {DEFAULT_POLICY}]",
+    help=f"One of {POLICY_SYNTAX}. May be repeated: results are shown side by side.  "
+    f"[default: {DEFAULT_POLICY}]",
 )
 _SPREAD = typer.Option(
     "--spread-ticks",

@@ -23,10 +23,10 @@ sys.path.append(str(Path(__file__).parents[1] / "support"))
 
 from stores import new_database, opened
 
+from pdmuxd.controlplane.history.batch import NODE, Batch, Series
 from pdmuxd.controlplane.history.columns import NAMES, Column, Row, empty, merge
 from pdmuxd.controlplane.history.periods import DAY_S, HOUR_S, MINUTE_S, STEPS_S, Segment, segments
 from pdmuxd.controlplane.history.reading import HistoryReader
-from pdmuxd.controlplane.history.recorder import NODE, Batch, Series
 from pdmuxd.controlplane.history.writing import HistoryWriter, Retention
 
 REQUESTS_PER_S = 20

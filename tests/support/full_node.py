@@ -23,8 +23,8 @@ from stores import ADMIN_TOKEN, START, new_database
 from telemetry_feeds import HELLO, heartbeat, request_record, step
 
 from pdmuxd.controlplane.database.opening import open_database
+from pdmuxd.controlplane.history.batch import Series
 from pdmuxd.controlplane.history.reading import Judged
-from pdmuxd.controlplane.history.recorder import Series
 from pdmuxd.controlplane.services.control_plane import ControlPlane
 from pdmuxd.controlplane.telemetry.attainment import DAY_S, HOUR_S, MONTH_S
 from pdmuxd.controlplane.telemetry.incidents import MOST_OPEN, MOST_OVER

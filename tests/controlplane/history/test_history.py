@@ -6,9 +6,10 @@ import pytest
 from telemetry_feeds import START_S, HandClock, directory
 
 from pdmuxd.controlplane.history import recorder as recording
+from pdmuxd.controlplane.history.batch import NODE, Gauges, unpacked
 from pdmuxd.controlplane.history.columns import Column
 from pdmuxd.controlplane.history.history import MAX_POINTS, History, Period
-from pdmuxd.controlplane.history.recorder import NODE, Gauges, Recorder, unpacked
+from pdmuxd.controlplane.history.recorder import Recorder
 from pdmuxd.controlplane.history.writing import Retention
 from pdmuxd.controlplane.services.control_plane import ControlPlane
 from pdmuxd.engine.core.errors import InvalidValueError, StoreError

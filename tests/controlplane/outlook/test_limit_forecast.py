@@ -9,7 +9,7 @@ from telemetry_feeds import HELLO, START_S, HandClock, directory, predicting, re
 
 from pdmuxd.controlplane.node.engine_status import NO_ENGINE
 from pdmuxd.controlplane.outlook.limit_forecast import ENOUGH, predicted
-from pdmuxd.controlplane.telemetry.incidents import Limiting
+from pdmuxd.controlplane.telemetry.open_incident import Limiting
 from pdmuxd.controlplane.telemetry.telemetry import Telemetry
 
 OF = Limiting(incident_id="chat-1", tenant="chat", began_s=START_S, behind="docs", concurrency=2)

@@ -13,15 +13,9 @@ from telemetry_feeds import START_S, HandClock, heartbeat, request_record, telem
 from pdmuxd.controlplane.events.messages import IncidentEvent, TenantsEvent
 from pdmuxd.controlplane.node.engine_status import EngineStatus
 from pdmuxd.controlplane.telemetry.incident_causes import explain
-from pdmuxd.controlplane.telemetry.incidents import (
-    MOST_OPEN,
-    OVER_WINDOW_S,
-    REOPEN_S,
-    Incidents,
-    Miss,
-    Predicted,
-)
+from pdmuxd.controlplane.telemetry.incidents import MOST_OPEN, OVER_WINDOW_S, REOPEN_S, Incidents
 from pdmuxd.controlplane.telemetry.judged import Delivered
+from pdmuxd.controlplane.telemetry.open_incident import Miss, Predicted
 from pdmuxd.controlplane.telemetry.prompt_work import PromptWork
 from pdmuxd.controlplane.telemetry.silences import Silences
 from pdmuxd.controlplane.telemetry.slo_violations import Cause

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from telemetry_feeds import START_S, HandClock, request_record, telemetry
 
+from pdmuxd.controlplane.history.batch import NODE, unpacked
 from pdmuxd.controlplane.history.columns import Column
-from pdmuxd.controlplane.history.recorder import NODE, unpacked
 from pdmuxd.controlplane.telemetry.attainment import HOUR_S
 from pdmuxd.controlplane.telemetry.telemetry import TICK_S, TICKS_PER_SECOND, Telemetry
 from pdmuxd.controlplane.telemetry.tenant_states import AT_ONCE

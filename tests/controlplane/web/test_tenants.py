@@ -13,8 +13,8 @@ from browsers import Browser
 from stores import SLO_BODY, AdminCalls
 from telemetry_feeds import loaded_telemetry
 
+from pdmuxd.controlplane.history.batch import Batch, Series
 from pdmuxd.controlplane.history.columns import Column, empty
-from pdmuxd.controlplane.history.recorder import Batch, Series
 from pdmuxd.controlplane.history.writing import HistoryWriter
 from pdmuxd.controlplane.services.control_plane import ControlPlane
 from pdmuxd.controlplane.telemetry.telemetry import Telemetry

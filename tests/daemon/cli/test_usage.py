@@ -9,8 +9,8 @@ from datetime import UTC, datetime
 
 import pytest
 
+from pdmuxd.controlplane.history.batch import Batch, Series
 from pdmuxd.controlplane.history.columns import Column, empty
-from pdmuxd.controlplane.history.recorder import Batch, Series
 from pdmuxd.controlplane.history.writing import HistoryWriter
 from pdmuxd.controlplane.services.control_plane import ControlPlane
 

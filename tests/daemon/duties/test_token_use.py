@@ -10,8 +10,8 @@ import pytest
 from limited_tenant import DEAR
 from stores import new_database, opened
 
+from pdmuxd.controlplane.history.batch import Batch
 from pdmuxd.controlplane.history.ledger import Ledger, LedgerEntry
-from pdmuxd.controlplane.history.recorder import Batch
 from pdmuxd.controlplane.history.writing import HistoryWriter
 from pdmuxd.controlplane.services.control_plane import ControlPlane
 from pdmuxd.controlplane.tenants.limit_values import Limit
