@@ -14,6 +14,7 @@ import scenes
 import textual._wait
 from console_daemon import ConsoleDaemon
 from textual import events
+from textual.css.stylesheet import Stylesheet
 from textual.keys import _character_to_key
 
 from pdmuxd.tui.app import ConsoleApp
@@ -26,6 +27,20 @@ UPDATE = "PDMUXD_UPDATE_SCREENS"
 # time of these tests was that; what they need to see they wait for in any case (`Terminal.settle`).
 textual._wait.SLEEP_GRANULARITY = 0.004
 textual._wait.SLEEP_IDLE = textual._wait.SLEEP_GRANULARITY / 10
+
+_parsed: dict[Any, Any] = {}
+_parse_rules = Stylesheet._parse_rules
+
+
+def _parse_rules_once(sheet: Stylesheet, css: str, **where: Any) -> Any:
+    """The rules of a piece of CSS, parsed once for all consoles that have the same variables."""
+    key = (css, *where.items(), *sheet._variables.items())
+    if key not in _parsed:
+        _parsed[key] = _parse_rules(sheet, css, **where)
+    return _parsed[key]
+
+
+Stylesheet._parse_rules = _parse_rules_once  # type: ignore[method-assign]
 
 
 class Terminal:
