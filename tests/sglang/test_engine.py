@@ -1,6 +1,7 @@
 """The engine against stock SGLang, over HTTP and the link, with everything else going on meanwhile."""
 
 import asyncio
+import random
 
 import httpx
 import pytest
@@ -120,3 +121,28 @@ def test_no_port_can_be_reached_from_another_machine(ours):
 
 def test_prompts_are_the_same_when_the_seed_is():
     assert Prompts.make(seed=3) == Prompts.make(seed=3)
+
+
+@pytest.mark.parametrize(("tokens", "is_found_meanwhile"), [(100, False), (600, True)])
+async def test_a_prompt_is_found_in_the_cache_when_its_answer_has_ended_and_a_long_one_before(
+    ours, link, tokens, is_found_meanwhile
+):
+    prompt = random.Random(tokens).choices(range(3, 500), k=tokens)
+
+    async def ask(answer_tokens):
+        body = {
+            "input_ids": prompt,
+            "sampling_params": {"max_new_tokens": answer_tokens, "ignore_eos": True, "temperature": 0},
+        }
+        async with httpx.AsyncClient(base_url=ours.base_url, headers=HEADERS, timeout=120) as client:
+            answer = await client.post("/generate", json=body)
+        return answer.json()["meta_info"]["cached_tokens"]
+
+    await link.idle()
+    first = asyncio.create_task(ask(200))
+    await link.told(lambda stats: stats.running > 0)
+    meanwhile = await ask(1)
+    assert not first.done(), "its answer was too short for the test"
+    assert (meanwhile >= tokens // 2) is is_found_meanwhile
+    await first
+    assert await ask(1) >= tokens - 1
