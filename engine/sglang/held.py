@@ -57,11 +57,16 @@ class HeldRuns(Generic[BatchT]):
         agree: Callable[[bool], bool],
         read_gpu: ReadGpu | None,
         clock: Callable[[], float] = time.perf_counter,
+        *,
+        is_one_gpu: bool = True,
     ) -> None:
         self._streams = streams
         self._agree = agree
         self._read_gpu = read_gpu
         self._clock = clock
+        self._is_one_gpu = is_one_gpu
+        """Ranks would come to the end of their products at different times, and the first all-reduce would
+        wait for the last of them."""
         self._launch_s = FIRST_LAUNCH_S
 
     def run(
@@ -74,7 +79,7 @@ class HeldRuns(Generic[BatchT]):
         in_a_row: bool,
     ) -> Held:
         """So many runs. `in_a_row`: all behind one hold, for work that is a launch or two; a stream takes
-        about a thousand launches ahead, which is two prefills. The device is at work during such a hold, as
+        about a thousand launches ahead, which is two prefills. One GPU is at work during such a hold, as
         it is while serving: fused steps of 1,024 tokens took 8% less behind a kernel that only spins, at
         1,875 MHz and not at 1,635 (H100, 2026-11-27)."""
         self._timed(make, launch)  # the first run chooses kernels and takes memory
@@ -111,7 +116,8 @@ class HeldRuns(Generic[BatchT]):
             if not runs or not in_a_row:
                 launches = repeats if in_a_row else 1
                 hold_s = longer * (SPARE_RATIO * self._launch_s * launches + SPARE_S)
-                is_held = self._streams.hold(stream, min(hold_s, LONGEST_HOLD_S), is_at_work=in_a_row)
+                is_at_work = in_a_row and self._is_one_gpu
+                is_held = self._streams.hold(stream, min(hold_s, LONGEST_HOLD_S), is_at_work=is_at_work)
             began_s = self._clock()
             run = launch(batch)
             launch_s.append(self._clock() - began_s)

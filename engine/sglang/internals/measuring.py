@@ -59,7 +59,9 @@ class EngineMeasurer:
         self._can_split = can_split
         self._total_sms = table.rules.total_sms
         self._batches = ProbeBatches(scheduler)
-        self._held: HeldRuns[Batch] = HeldRuns(streams, port.agree, read_gpu)
+        self._held: HeldRuns[Batch] = HeldRuns(
+            streams, port.agree, read_gpu, is_one_gpu=port.state.tp_size == 1
+        )
         self.activations: Activations | None = None
         """Of a prefill; None until the warm-up, and on a CPU."""
 

@@ -81,6 +81,15 @@ def test_the_devices_time_is_told_when_launching_takes_longer(in_a_row: bool) ->
     assert found.reading.clock_mhz == 1500
 
 
+def test_ranks_rest_while_they_launch_when_there_are_several_gpus() -> None:
+    device = Device([0.012])
+    runs: HeldRuns[object] = HeldRuns(
+        device, lambda one: one, None, clock=lambda: device.now_s, is_one_gpu=False
+    )
+    runs.run(None, object, device.launch, repeats=3, in_a_row=True)
+    assert device.at_work == [False]
+
+
 def test_a_hold_is_made_longer_when_the_host_was_slower_than_before() -> None:
     device = Device([0.002, 0.05])
     found = held(device)
