@@ -13,6 +13,7 @@ A cell may name a policy, which is put in force through REST before it: `chat:he
 and behind its load what else is of its own: `chat@tbt=20@rate=90@s=300@seeds=1@slow`: the target in ms, the
 arrivals/s, how long they come, for how many of the seeds it is run, and a slow host: all of pdmuxd's
 processes share two cores, and for each of them a process that does nothing but compute shares these too.
+`@unwatched` asks the daemon for nothing while the load lasts, whatever `--steps` says.
 All cells are run once per seed, by turns, so that what is compared meets the same requests within minutes.
 
 Every wait is bounded; an arm that would not end before `--until-s` is left out and named.
@@ -280,6 +281,7 @@ class CellOptions:
     rate: float | None
     seeds: int
     is_slow: bool
+    is_watched: bool
 
 
 def cell_of(text: str, args: argparse.Namespace) -> CellOptions:
@@ -287,7 +289,7 @@ def cell_of(text: str, args: argparse.Namespace) -> CellOptions:
     first, arm, policy = (*text.split(":", 2), "auto")[:3]
     load, *options = first.split("@")
     given = dict(option.partition("=")[::2] for option in options)
-    wrong = set(given) - {"tbt", "rate", "s", "seeds", "slow"}
+    wrong = set(given) - {"tbt", "rate", "s", "seeds", "slow", "unwatched"}
     if wrong or load not in LOADS or arm not in ARMS:
         sys.exit(f"--cells: {text!r} has an unknown load, arm or option; loads are {', '.join(LOADS)}")
     return CellOptions(
@@ -299,6 +301,7 @@ def cell_of(text: str, args: argparse.Namespace) -> CellOptions:
         rate=float(given["rate"]) if "rate" in given else args.rate,
         seeds=int(given.get("seeds", len(args.seeds))),
         is_slow="slow" in given,
+        is_watched="unwatched" not in given,
     )
 
 
@@ -523,7 +526,12 @@ def arm(one: Serving, cell: CellOptions, seed: int, args: argparse.Namespace) ->
     }
     before, reports, begin_s = one.metrics(), one.reports(), time.monotonic()
     title = f"{load} {name} {cell.policy} {cell.tbt_ms:g} {seed}"
-    with slow_host(one, cell.is_slow), steps_kept(one, args, title), gpu_kept(one) as gpu:
+    watching = contextlib.ExitStack()
+    gpu: dict[str, list[float]] = {}
+    with slow_host(one, cell.is_slow), watching, clocks_read(args.spin, seconds) as gaps:
+        if cell.is_watched:
+            watching.enter_context(steps_kept(one, args, title))
+            gpu = watching.enter_context(gpu_kept(one))
         seen = subprocess.run(
             [*args.client_cores, sys.executable, "-P", __file__, "--client"],
             input=json.dumps(given),
@@ -556,6 +564,8 @@ def arm(one: Serving, cell: CellOptions, seed: int, args: argparse.Namespace) ->
         "pauses": pauses(one, begin_s, end_s),
         "calls": calls(one, begin_s, end_s),
     }
+    row["gaps_of_clock_readers_ms"] = gaps
+    row["is_watched"] = cell.is_watched
     row["gpu"] = {name: statistics.median(seen) for name, seen in gpu.items() if seen}
     row["gateway_collections_s"] = gateway_collections_s(after) - gateway_collections_s(before)
     row["loop_lag"] = {
@@ -594,6 +604,34 @@ def arm(one: Serving, cell: CellOptions, seed: int, args: argparse.Namespace) ->
         for process, report in one.reports().items()
     }
     return row
+
+
+CLOCK_READER = """
+import sys, time
+end, gaps, last = time.monotonic() + float(sys.argv[1]), [], time.perf_counter()
+while time.monotonic() < end:
+    now = time.perf_counter()
+    if now - last > 0.002:
+        gaps.append(round(1e3 * (now - last), 1))
+    last = now
+print(gaps)
+"""
+
+
+@contextlib.contextmanager
+def clocks_read(processes: int, seconds: float) -> Iterator[list[list[float]]]:
+    """Meanwhile as many processes do nothing but read the clock; for each its gaps of over 2 ms, at the end:
+    what stops these stops the machine."""
+    found: list[list[float]] = []
+    command = [sys.executable, "-c", CLOCK_READER, str(seconds)]
+    readers = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(processes)]
+    try:
+        yield found
+        found += [json.loads(reader.communicate(timeout=30)[0]) for reader in readers]
+    finally:
+        for reader in readers:
+            reader.kill()
+            reader.wait()
 
 
 @contextlib.contextmanager
@@ -837,6 +875,7 @@ def main() -> int:
     parser.add_argument(
         "--timed", action="store_true", help="what the calls of its turns take of SGLang's scheduler"
     )
+    parser.add_argument("--spin", type=int, default=0, help="so many processes that read the clock meanwhile")
     parser.add_argument("--profile", type=Path, help="an exported profile, put in force before the start")
     args = parser.parse_args()
     if args.client:
