@@ -70,9 +70,10 @@ ARMS = {
     "held/at-once": (False, "direct"),
     "held/no-insert": (False, "direct"),
     "held/no-log": (False, "direct"),
+    "held/no-gauge": (False, "direct"),
 }
-MARKS = ("unmeasured", "at-once", "no-insert", "no-log")
-"""Arms that leave something out; each process looks for the mark. The last two need `--timed`."""
+MARKS = ("unmeasured", "at-once", "no-insert", "no-log", "no-gauge")
+"""Arms that leave something out; each process looks for the mark. The last three need `--timed`."""
 FRONT_END_FIELD = {"return_token_ids": False}
 DRAIN_S = 8.0
 IN_FLIGHT = 2_000

@@ -4,7 +4,7 @@ Each second a line of JSON: the time, and for each call how often it was made, i
 its seconds of the processor, so far; beside it the calls that were long, one by one. A call within another
 counts in both. A call costs 1 microsecond more.
 Beside it, what an arm leaves out: `no-insert` the prefix cache's insertion of prompts whose answer begins,
-`no-log` SGLang's line of log for each step.
+`no-log` SGLang's line of log for each step, `no-gauge` asking the driver for clock and power.
 """
 
 from __future__ import annotations
@@ -121,8 +121,8 @@ def _owner(module: str, path: str) -> tuple[Any, str]:
 
 
 def _left_out(folder: Path) -> Callable[[], None]:
-    """Two calls that an arm can do without; the function looks for the marks."""
-    marks = {"no-insert": False, "no-log": False}
+    """Calls that an arm can do without; the function looks for the marks."""
+    marks = {"no-insert": False, "no-log": False, "no-gauge": False}
     results, name = _owner(f"{SRT}.scheduler_components.batch_result_processor", "checkpoint_kv_cache")
     insert = getattr(results, name)
 
@@ -138,6 +138,11 @@ def _left_out(folder: Path) -> Callable[[], None]:
     )
     report = getattr(reporter, name)
     setattr(reporter, name, lambda *a, **k: None if marks["no-log"] else report(*a, **k))
+
+    cuda, _ = _owner("torch.cuda", "clock_rate")
+    for name in ("clock_rate", "power_draw"):
+        ask = getattr(cuda, name)
+        setattr(cuda, name, lambda gpu, ask=ask: 0 if marks["no-gauge"] else ask(gpu))
 
     def look() -> None:
         for mark in marks:
