@@ -13,7 +13,9 @@ A cell may name a policy, which is put in force through REST before it: `chat:he
 and behind its load what else is of its own: `chat@tbt=20@rate=90@s=300@seeds=1@slow`: the target in ms, the
 arrivals/s, how long they come, for how many of the seeds it is run, and a slow host: all of pdmuxd's
 processes share two cores, and for each of them a process that does nothing but compute shares these too.
-`@unwatched` asks the daemon for nothing while the load lasts, whatever `--steps` says.
+`@unwatched` asks the daemon for nothing while the load lasts, whatever `--steps` says. `@pinned` gives the
+scheduler and the gateway a core each, with three idle ones behind it, and all others four together: two
+hardware threads of one core slow each other down, and a virtual machine need not say which those are.
 All cells are run once per seed, by turns, so that what is compared meets the same requests within minutes.
 
 Every wait is bounded; an arm that would not end before `--until-s` is left out and named.
@@ -283,6 +285,7 @@ class CellOptions:
     seeds: int
     is_slow: bool
     is_watched: bool
+    is_pinned: bool
 
 
 def cell_of(text: str, args: argparse.Namespace) -> CellOptions:
@@ -290,7 +293,7 @@ def cell_of(text: str, args: argparse.Namespace) -> CellOptions:
     first, arm, policy = (*text.split(":", 2), "auto")[:3]
     load, *options = first.split("@")
     given = dict(option.partition("=")[::2] for option in options)
-    wrong = set(given) - {"tbt", "rate", "s", "seeds", "slow", "unwatched"}
+    wrong = set(given) - {"tbt", "rate", "s", "seeds", "slow", "unwatched", "pinned"}
     if wrong or load not in LOADS or arm not in ARMS:
         sys.exit(f"--cells: {text!r} has an unknown load, arm or option; loads are {', '.join(LOADS)}")
     return CellOptions(
@@ -303,6 +306,7 @@ def cell_of(text: str, args: argparse.Namespace) -> CellOptions:
         seeds=int(given.get("seeds", len(args.seeds))),
         is_slow="slow" in given,
         is_watched="unwatched" not in given,
+        is_pinned="pinned" in given,
     )
 
 
@@ -326,6 +330,26 @@ def slow_host(one: Serving, wanted: bool) -> Iterator[None]:
         for process in busy:
             process.kill()
             process.wait()
+        for pid in processes:
+            _pin(pid, cores)
+
+
+@contextlib.contextmanager
+def cores_apart(one: Serving, wanted: bool) -> Iterator[None]:
+    """The scheduler alone on the first core, the gateway alone on the fifth, all others on the ninth to the
+    twelfth."""
+    cores, processes = sorted(os.sched_getaffinity(0)), one.processes()
+    if not wanted:
+        yield
+        return
+    if len(cores) < 12:
+        sys.exit(f"@pinned takes 12 cores beside the client's; there are {len(cores)}")
+    try:
+        for pid in processes:
+            own = {"scheduler": cores[:1], "gateway": cores[4:5]}
+            _pin(pid, own.get(_role(pid, one.process.pid) or "", cores[8:12]))
+        yield
+    finally:
         for pid in processes:
             _pin(pid, cores)
 
@@ -529,6 +553,7 @@ def arm(one: Serving, cell: CellOptions, seed: int, args: argparse.Namespace) ->
     title = f"{load} {name} {cell.policy} {cell.tbt_ms:g} {seed}"
     watching = contextlib.ExitStack()
     gpu: dict[str, list[float]] = {}
+    watching.enter_context(cores_apart(one, cell.is_pinned))
     with slow_host(one, cell.is_slow), watching, clocks_read(args.spin, seconds) as gaps:
         if cell.is_watched:
             watching.enter_context(steps_kept(one, args, title))
@@ -566,7 +591,7 @@ def arm(one: Serving, cell: CellOptions, seed: int, args: argparse.Namespace) ->
         "calls": calls(one, begin_s, end_s),
     }
     row["gaps_of_clock_readers_ms"] = gaps
-    row["is_watched"] = cell.is_watched
+    row["is_watched"], row["is_pinned"] = cell.is_watched, cell.is_pinned
     row["gpu"] = {name: statistics.median(seen) for name, seen in gpu.items() if seen}
     row["gateway_collections_s"] = gateway_collections_s(after) - gateway_collections_s(before)
     row["loop_lag"] = {
