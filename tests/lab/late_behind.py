@@ -73,8 +73,9 @@ ARMS = {
     "held/no-insert": (False, "direct"),
     "held/no-log": (False, "direct"),
     "held/no-gauge": (False, "direct"),
+    "held/no-history": (False, "direct"),
 }
-MARKS = ("unmeasured", "at-once", "no-insert", "no-log", "no-gauge")
+MARKS = ("unmeasured", "at-once", "no-history", "no-insert", "no-log", "no-gauge")
 """Arms that leave something out; each process looks for the mark. The last three need `--timed`."""
 FRONT_END_FIELD = {"return_token_ids": False}
 DRAIN_S = 8.0

@@ -35,6 +35,7 @@ DAEMONS = (10_000, 10, 10)
 """Of pdmuxd's daemon, before its collector was held."""
 GAPS_ENOUGH = 2_000
 TURNS: list[Callable[..., Coroutine[object, object, None]]] = []
+FLUSHES: list[Callable[..., Coroutine[object, object, None]]] = []
 """The product's own."""
 
 
@@ -130,6 +131,7 @@ def _watch(folder: Path) -> None:
             if "pdmuxd.daemon.app" in sys.modules:
                 _measure_delivery(is_on=not (folder / "unmeasured").exists())
                 _one_by_one(is_on=not (folder / "at-once").exists())
+                _store_history(is_on=not (folder / "no-history").exists())
 
 
 def _measure_delivery(*, is_on: bool) -> None:
@@ -149,6 +151,19 @@ def _one_by_one(*, is_on: bool) -> None:
 
 
 async def _at_once(_: object) -> None:
+    pass
+
+
+def _store_history(*, is_on: bool) -> None:
+    """Without, what was served stays in memory: no thread writes rows, and nothing waits for the disk."""
+    from pdmuxd.daemon.duties.kept_history import HistoryKeeper
+
+    if not FLUSHES:
+        FLUSHES.append(HistoryKeeper.flush)
+    HistoryKeeper.flush = FLUSHES[0] if is_on else _not_stored
+
+
+async def _not_stored(_: object, *, share_sm_time: bool = True) -> None:
     pass
 
 
