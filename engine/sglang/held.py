@@ -80,8 +80,8 @@ class HeldRuns(Generic[BatchT]):
     ) -> Held:
         """So many runs. `in_a_row`: all behind one hold, for work that is a launch or two; a stream takes
         about a thousand launches ahead, which is two prefills. One GPU is at work during such a hold, as
-        it is while serving: fused steps of 1,024 tokens took 8% less behind a kernel that only spins, at
-        1,875 MHz and not at 1,635 (H100, 2026-11-27)."""
+        it is while serving: fused steps of 1,024 tokens took 7% less behind a kernel that only spins, at
+        1,875 MHz and not at 1,635 (two H100s, 2026-11-27)."""
         self._timed(make, launch)  # the first run chooses kernels and takes memory
         held = Held(seconds=(), launch_s=(), is_host_bound=False, reading=GpuReading())
         for number in range(TRIES if repeats else 0):

@@ -12,14 +12,12 @@ from __future__ import annotations
 
 import argparse
 import itertools
-import json
 import time
 from pathlib import Path
 from statistics import median
 
 import torch
-from rich.console import Console
-from rich.table import Table
+from device_time import told
 
 ROWS = 1024
 SHAPES = ((6144, 4096), (4096, 4096), (28_672, 4096), (4096, 14_336))
@@ -63,21 +61,16 @@ def main() -> None:
         [torch.randn(shape, dtype=torch.bfloat16, device="cuda") for shape in SHAPES] for _ in range(LAYERS)
     ]
     series_ms(0.1, weights, 0.0)
-    runs = [(rest_s, spin_s) for rest_s in RESTS_S for spin_s in (0.0, 0.05)]
-    table = Table("rest s", "spin s", *(f"{a} to {b} ms" for a, b in itertools.pairwise(EDGES_MS)))
-    kept = []
-    for rest_s, spin_s in runs:
+    rows = []
+    for rest_s, spin_s in itertools.product(RESTS_S, (0.0, 0.05)):
         seen = series_ms(rest_s, weights, spin_s)
         by_time = [
             median([took for at, took in seen if low <= at < high] or [float("nan")])
             for low, high in itertools.pairwise(EDGES_MS)
         ]
-        table.add_row(f"{rest_s:g}", f"{spin_s:g}", *(f"{ms:.3f}" for ms in by_time))
-        kept.append({"rest_s": rest_s, "spin_s": spin_s, "ms": by_time})
-    title = f"{torch.cuda.get_device_name()}: {LAYERS} layers' products of {ROWS} rows, ms"
-    Console(width=130).print(title, table)
-    if options.out is not None:
-        options.out.write_text(json.dumps(kept, indent=1))
+        rows.append((f"{rest_s:g}, {spin_s:g}", by_time))
+    head = ["rest, spin, s", *(f"{low} to {high} ms" for low, high in itertools.pairwise(EDGES_MS))]
+    told(f"{LAYERS} layers' products of {ROWS} rows, ms", head, rows, options.out)
 
 
 if __name__ == "__main__":

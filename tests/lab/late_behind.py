@@ -552,10 +552,13 @@ def arm(one: Serving, cell: CellOptions, seed: int, args: argparse.Namespace) ->
     }
     before, reports, begin_s = one.metrics(), one.reports(), time.monotonic()
     title = f"{load} {name} {cell.policy} {cell.tbt_ms:g} {seed}"
-    watching = contextlib.ExitStack()
     gpu: dict[str, list[float]] = {}
-    watching.enter_context(cores_apart(one, cell.is_pinned))
-    with slow_host(one, cell.is_slow), watching, clocks_read(args.spin, seconds) as gaps:
+    with (
+        slow_host(one, cell.is_slow),
+        cores_apart(one, cell.is_pinned),
+        clocks_read(args.spin, seconds) as gaps,
+        contextlib.ExitStack() as watching,
+    ):
         if cell.is_watched:
             watching.enter_context(steps_kept(one, args, title))
             gpu = watching.enter_context(gpu_kept(one))

@@ -15,7 +15,7 @@ import importlib
 import json
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -151,6 +151,22 @@ def _left_out(folder: Path) -> Callable[[], None]:
     return look
 
 
+def _wrapped(
+    paths: Sequence[tuple[str, str]], wrap: Callable[[str, Callable[..., Any]], Callable[..., Any]]
+) -> Iterator[str]:
+    """Wrap each; tell those that cannot be."""
+    for module, path in paths:
+        try:
+            owner, name = _owner(module, path)
+            kind = owner.__dict__.get(name)
+            if isinstance(kind, classmethod):
+                setattr(owner, name, classmethod(wrap(path, kind.__func__)))
+            else:
+                setattr(owner, name, wrap(path, getattr(owner, name)))
+        except (ImportError, AttributeError, TypeError) as error:
+            yield f"{module} {path}: {error}"
+
+
 def run(folder: Path) -> None:
     """Wrap the calls once SGLang's scheduler serves; write down what they took until the process ends."""
     while not (folder / SERVES).exists():
@@ -158,21 +174,7 @@ def run(folder: Path) -> None:
     if b"sglang::scheduler" not in Path("/proc/self/cmdline").read_bytes():
         return
     look = _left_out(folder)
-    missing = []
-    for module, path in CALLS:
-        try:
-            owner, name = _owner(module, path)
-            kind = owner.__dict__.get(name)
-            call = _timed(path, getattr(owner, name) if not isinstance(kind, classmethod) else kind.__func__)
-            setattr(owner, name, classmethod(call) if isinstance(kind, classmethod) else call)
-        except (ImportError, AttributeError) as error:
-            missing.append(f"{module} {path}: {error}")
-    for module, path in WATCHED:
-        owner, name = _owner(module, path)
-        try:
-            setattr(owner, name, _watched(path, getattr(owner, name)))
-        except (AttributeError, TypeError) as error:
-            missing.append(f"{module} {path}: {error}")
+    missing = [*_wrapped(CALLS, _timed), *_wrapped(WATCHED, _watched)]
     with (folder / f"{os.getpid()}.timed").open("a", buffering=1) as out:
         out.write(json.dumps({"missing": missing}) + "\n")
         while True:
