@@ -117,6 +117,9 @@ def value_of(flag: str, words: Sequence[str]) -> str | None:
     return found
 
 
+ADAPTERS = "--lora-paths"
+
+
 def adapters(words: Sequence[str]) -> tuple[str, ...]:
     """The tenants that `--lora-paths TENANT=FOLDER ...` names an adapter for. Raises: SettingsError."""
     found: list[str] = []
@@ -133,9 +136,6 @@ def adapters(words: Sequence[str]) -> tuple[str, ...]:
             )
         found.append(tenant)
     return tuple(found)
-
-
-ADAPTERS = "--lora-paths"
 
 
 def check_parsed(values: Mapping[str, object]) -> None:
