@@ -74,6 +74,7 @@ ARMS = {
     "held/no-log": (False, "direct"),
     "held/no-gauge": (False, "direct"),
     "held/no-history": (False, "direct"),
+    "held/no-gauge+no-history": (False, "direct"),
 }
 MARKS = ("unmeasured", "at-once", "no-history", "no-insert", "no-log", "no-gauge")
 """Arms that leave something out; each process looks for the mark. The last three need `--timed`."""
@@ -540,7 +541,7 @@ def arm(one: Serving, cell: CellOptions, seed: int, args: argparse.Namespace) ->
     mark.touch() if is_python else mark.unlink(missing_ok=True)
     for without in MARKS:
         mark = one.marks / without
-        mark.touch() if name == f"held/{without}" else mark.unlink(missing_ok=True)
+        mark.touch() if without in name.partition("/")[2].split("+") else mark.unlink(missing_ok=True)
     time.sleep(2.0)  # each process looks once a second at least
     given = {
         "target": one.target,
@@ -556,7 +557,8 @@ def arm(one: Serving, cell: CellOptions, seed: int, args: argparse.Namespace) ->
     with (
         slow_host(one, cell.is_slow),
         cores_apart(one, cell.is_pinned),
-        clocks_read(args.spin, seconds) as gaps,
+        read_meanwhile(CLOCK_READER, args.spin, seconds) as gaps,
+        read_meanwhile(MEMORY_READER, args.touch, seconds) as passes,
         contextlib.ExitStack() as watching,
     ):
         if cell.is_watched:
@@ -594,7 +596,9 @@ def arm(one: Serving, cell: CellOptions, seed: int, args: argparse.Namespace) ->
         "pauses": pauses(one, begin_s, end_s),
         "calls": calls(one, begin_s, end_s),
     }
-    row["gaps_of_clock_readers_ms"] = gaps
+    row["gaps_of_clock_readers"] = [[(at_s - begin_s, ms) for at_s, ms in one] for one in gaps]
+    row["passes_of_memory_readers"] = [[(at_s - begin_s, ms) for at_s, ms in one] for one in passes]
+    row["begin_s"] = begin_s
     row["is_watched"], row["is_pinned"] = cell.is_watched, cell.is_pinned
     row["gpu"] = {name: statistics.median(seen) for name, seen in gpu.items() if seen}
     row["gateway_collections_s"] = gateway_collections_s(after) - gateway_collections_s(before)
@@ -637,31 +641,45 @@ def arm(one: Serving, cell: CellOptions, seed: int, args: argparse.Namespace) ->
 
 
 CLOCK_READER = """
-import sys, time
-end, gaps, last = time.monotonic() + float(sys.argv[1]), [], time.perf_counter()
-while time.monotonic() < end:
-    now = time.perf_counter()
+import json, sys, time
+end, gaps, last = time.monotonic() + float(sys.argv[1]), [], time.monotonic()
+while last < end:
+    now = time.monotonic()
     if now - last > 0.002:
-        gaps.append(round(1e3 * (now - last), 1))
+        gaps.append((last, round(1e3 * (now - last), 1)))
     last = now
-print(gaps)
+print(json.dumps(gaps))
 """
+"""Its gaps of over 2 ms: when, on the clock that all processes share, and how long."""
+MEMORY_READER = """
+import json, statistics, sys, time
+end, memory, passes = time.monotonic() + float(sys.argv[1]), bytearray(1 << 29), []
+for at in range(0, len(memory), 4096):
+    memory[at] = 1
+while (begin := time.monotonic()) < end:
+    memory[::4096]
+    passes.append((begin, round(1e3 * (time.monotonic() - begin), 2)))
+usual = statistics.median(ms for _, ms in passes)
+print(json.dumps([(0.0, usual)] + [one for one in passes if one[1] > 1.5 * usual]))
+"""
+"""Reads a byte of each page of 512 MiB, pass after pass: what the usual one takes (at 0.0), and those of over
+1.5 times that. A host that maps a machine's memory anew stops these and not the readers of the clock."""
 
 
 @contextlib.contextmanager
-def clocks_read(processes: int, seconds: float) -> Iterator[list[list[float]]]:
-    """Meanwhile as many processes do nothing but read the clock; for each its gaps of over 2 ms, at the end:
-    what stops these stops the machine."""
-    found: list[list[float]] = []
-    command = [sys.executable, "-c", CLOCK_READER, str(seconds)]
+def read_meanwhile(reader: str, processes: int, seconds: float) -> Iterator[list[list[tuple[float, float]]]]:
+    """Run as many processes of `reader` meanwhile, and have what each of them saw at the end: what stops
+    these stops the machine."""
+    found: list[list[tuple[float, float]]] = []
+    command = [sys.executable, "-c", reader, str(seconds)]
     readers = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(processes)]
     try:
         yield found
-        found += [json.loads(reader.communicate(timeout=30)[0]) for reader in readers]
+        found += [json.loads(process.communicate(timeout=30)[0]) for process in readers]
     finally:
-        for reader in readers:
-            reader.kill()
-            reader.wait()
+        for process in readers:
+            process.kill()
+            process.wait()
 
 
 @contextlib.contextmanager
@@ -906,6 +924,7 @@ def main() -> int:
         "--timed", action="store_true", help="what the calls of its turns take of SGLang's scheduler"
     )
     parser.add_argument("--spin", type=int, default=0, help="so many processes that read the clock meanwhile")
+    parser.add_argument("--touch", type=int, default=0, help="so many that read 512 MiB of memory meanwhile")
     parser.add_argument("--profile", type=Path, help="an exported profile, put in force before the start")
     args = parser.parse_args()
     if args.client:
