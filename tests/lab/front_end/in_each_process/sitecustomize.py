@@ -199,3 +199,7 @@ if os.environ.get(FOLDER):
         import timed_calls
 
         threading.Thread(target=timed_calls.run, args=(Path(os.environ[FOLDER]),), daemon=True).start()
+if os.environ.get("HELD_BY_FOLDER"):
+    import held_by
+
+    threading.Thread(target=held_by.run, args=(Path(os.environ["HELD_BY_FOLDER"]),), daemon=True).start()
