@@ -128,3 +128,15 @@ def test_what_is_not_sglangs_own_is_noticed(writer):
     assert writer.is_as(sample)
     other = LogprobSample(is_byte_level=True, rows=rows, chat=writer.chat(rows[:1]), completion=b"{}")
     assert not writer.is_as(other)
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), float("-inf")])
+def test_a_value_that_is_no_number_is_null(writer, ids, value):
+    rows = [LogprobRow(ids[0], value, [ids[0]], [value])]
+
+    chat = json.loads(writer.chat(rows))["content"][0]
+    completion = json.loads(writer.completion(rows))
+
+    assert (chat["logprob"], chat["top_logprobs"][0]["logprob"]) == (None, None)
+    assert completion["token_logprobs"] == [None]
+    assert list(completion["top_logprobs"][0].values()) == [None]
