@@ -48,6 +48,7 @@ FIELDS: Mapping[str, str] = {
     "delivered_e2e_ms": "Milliseconds to its last token, as the gateway wrote it; null if it saw none.",
     "delivered_tbt_gaps_missed": "Late gaps as the client got them; null unless streamed.",
     "delivered_tbt_max_ms": "The longest gap as the client got it, in milliseconds; null unless streamed.",
+    "delivery_ms": "Milliseconds that the step left of its TBT target for the way of tokens to clients.",
     "delivered_ttft_ms": "Milliseconds to the first token as the client got it; null unless streamed.",
     "device": "The GPU's name.",
     "dropped_records": "Records that the engine could not send, since it started.",

@@ -293,6 +293,8 @@ class DecisionEvent(EventMessage):
     guard_ratio: float | None
     margin_ratio: float | None = None
     stall_room_ms: float | None = None
+    tbt_target_ms: float | None = None
+    delivery_ms: float | None = None
     slack_ms: float | None
     slack_min_ms: float | None
     folded_other: int

@@ -316,6 +316,8 @@ class DecisionNumbers:
     stall_room_s: float | None = None
     """By so much steps were planned shorter, so that one that stalls is in time; None where they were not."""
     tbt_target_s: float | None = None
+    delivery_s: float | None = None
+    """What the step left of that target for its tokens' way to the client; None where nothing was left."""
     tbt_slack_s: float | None = None
     """Target minus worst-case decode; negative when no split meets it."""
 

@@ -273,6 +273,8 @@ class IterationRecord(msgspec.Struct, frozen=True, kw_only=True, tag="iteration"
     """Of a fused step, the ratio to its prediction that it was planned with."""
     stall_room_s: float | None = None
     """What was left for a stall; None if nothing was."""
+    delivery_s: float | None = None
+    """What was left of the target for delivery; None if nothing was."""
 
     @property
     def prefill(self) -> PrefillShape:

@@ -22,6 +22,8 @@ def decision_text(one: DecisionEvent | None, view: View, width: int) -> list[Lin
         guard_ratio=one.guard_ratio,
         margin_ratio=one.margin_ratio,
         slack_ms=one.slack_ms,
+        tbt_ms=one.tbt_target_ms,
+        delivery_ms=one.delivery_ms,
     )
     role = Role.BAD if one.reason in BAD_REASONS else Role.STRONG
     out = sitting_out(one.sitting_out, one.sitting_out_for)

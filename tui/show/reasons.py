@@ -28,6 +28,8 @@ class Why:
     slack_ms: float | None = None
     tenant: str | None = None
     tbt_ms: float | None = None
+    delivery_ms: float | None = None
+    """What the step left of that target for delivery."""
 
 
 def in_words(reason: str | None) -> str:
@@ -64,7 +66,8 @@ def numbers(why: Why) -> str:
         parts.append(text)
     if why.tbt_ms is not None:
         whose = f" ({why.tenant})" if why.tenant else ""
-        parts.append(f"target {formats.ms(why.tbt_ms)} ms{whose}")
+        less = f" less {formats.ms(why.delivery_ms)} ms of delivery" if why.delivery_ms else ""
+        parts.append(f"target {formats.ms(why.tbt_ms)} ms{less}{whose}")
     if why.slack_ms is not None:
         parts.append(f"slack {formats.ms(why.slack_ms)} ms")
     return ", ".join(parts)

@@ -49,9 +49,11 @@ class PolicyContext:
     def planned_tbt_s(self, target_s: float | None) -> float:
         """What a step may take if its tokens are to meet a TBT target: the target less the delivery, for
         which at most `delivery_share` of it is kept."""
-        if target_s is None:
-            return float("inf")
-        return target_s - min(self.delivery_s, self.delivery_share * target_s)
+        return float("inf") if target_s is None else target_s - (self.left_for_delivery_s(target_s) or 0.0)
+
+    def left_for_delivery_s(self, target_s: float | None) -> float | None:
+        """What a step leaves of a TBT target for delivery; None where that is nothing."""
+        return None if target_s is None else min(self.delivery_s, self.delivery_share * target_s) or None
 
     def delivering(self, delivery_s: float | None) -> PolicyContext:
         """The policy with a delivery that was measured, for which more of a target may be kept."""

@@ -369,6 +369,7 @@ class FusedSteps:
             numbers=DecisionNumbers(
                 predicted_fused_s=step_s,
                 tbt_target_s=target_s,
+                delivery_s=self.context.left_for_delivery_s(target_s),
                 tbt_slack_s=None if target_s is None else target_s - step_s,
                 margin_ratio=margin_ratio,
                 stall_room_s=stall_room_s,

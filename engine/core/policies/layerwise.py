@@ -282,6 +282,7 @@ class SplitPlans:
                 predicted_prefill_s=prefill_s,
                 guard_ratio=ratio,
                 tbt_target_s=obs.tbt_target_s,
+                delivery_s=self.context.left_for_delivery_s(obs.tbt_target_s),
                 tbt_slack_s=None if obs.tbt_target_s is None else obs.tbt_target_s - worst_s,
                 stall_room_s=stall_s or None,
             ),

@@ -27,3 +27,8 @@ def test_a_prediction_is_told_with_what_moved_it(
         slack_ms=4.0,
     )
     assert numbers(why) == text
+
+
+def test_a_target_is_told_with_what_is_left_of_it_for_delivery() -> None:
+    why = Why(reason="", predicted_ms=25.0, tbt_ms=50.0, delivery_ms=6.0, slack_ms=25.0)
+    assert numbers(why) == "25 ms predicted, target 50 ms less 6.0 ms of delivery, slack 25 ms"
