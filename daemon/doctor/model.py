@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
-from pdmuxd.daemon.doctor.findings import Finding, fail, info, ok
+from pdmuxd.daemon.doctor.findings import Finding, fail, info, ok, warn
 from pdmuxd.daemon.doctor.gpu import CudaDriver
 from pdmuxd.daemon.settings.engine import SglangSection
 from pdmuxd.engine.core.errors import SettingsError
+from pdmuxd.engine.sglang.launch.adapters import check_adapters
 from pdmuxd.engine.sglang.launch.checks import check_model, check_tp_size
 from pdmuxd.engine.sglang.launch.flags import split_extra
 from pdmuxd.engine.sglang.launch.memory import FLAG, GB, choose_fraction, weights_of
-from pdmuxd.engine.sglang.launch.mode import SPLIT, mode_of
+from pdmuxd.engine.sglang.launch.mode import SPLIT, class_names, mode_of
+from pdmuxd.engine.sglang.model_config import read_config
+
+_GIVE = "give the folder of a model, with its config.json"
 
 
 def check_folder(model: str, section: SglangSection, driver: CudaDriver | None) -> Iterator[Finding]:
@@ -22,8 +27,17 @@ def check_folder(model: str, section: SglangSection, driver: CudaDriver | None) 
         check_model(model)
         check_tp_size(model, tp_size, gpus=None)
     except SettingsError as error:
-        yield fail("model", str(error), "give the folder of a model, with its config.json")
+        yield fail("model", str(error), _GIVE)
         return
+    try:
+        check_adapters(model, extra)
+    except SettingsError as error:
+        yield fail("adapters", str(error), "see docs/sglang.md, Adapters")
+    config = read_config(Path(model).expanduser())
+    if config is not None and not class_names(config):
+        yield warn(
+            "class", "config.json has no list of architectures, by which SGLang finds the class", _GIVE
+        )
     mode = mode_of(model, extra, tp_size=tp_size)
     if mode is None:
         yield info("model", f"{model} is a hub's: nothing is known of it before SGLang has fetched it")

@@ -15,6 +15,7 @@ from pdmuxd.daemon.supervisor.plan import Command, emulator_command, sglang_comm
 from pdmuxd.engine.core.errors import SettingsError
 from pdmuxd.engine.core.policies.registry import NO_PREFILL_GRAPHS, parse_policy
 from pdmuxd.engine.emulator.profile import load_profile
+from pdmuxd.engine.sglang.launch.adapters import check_adapters
 from pdmuxd.engine.sglang.launch.checks import check_model, check_tp_size
 from pdmuxd.engine.sglang.launch.flags import split_extra
 from pdmuxd.engine.sglang.launch.mode import mode_of
@@ -96,6 +97,10 @@ def _sglang(settings: EngineSection, state_dir: Path | None) -> EngineChoice:
         check_tp_size(model, section.tp_size, gpus=None)
     except SettingsError as error:
         raise SettingsError(f"engine.sglang.tp_size: {error}") from error
+    try:
+        check_adapters(model, split_extra(section.extra_args))
+    except SettingsError as error:
+        raise SettingsError(f"engine.sglang.extra_args: {error}") from error
     name = settings.model_name or model.rstrip("/").rpartition("/")[2]
     gpus = f"{section.tp_size} GPUs" if section.tp_size > 1 else "one GPU"
     python = sglang_python(section, state_dir)

@@ -6,6 +6,7 @@ Without SGLang and PyTorch, so that the daemon can say what a model needs before
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -30,11 +31,11 @@ _SCALES_BITS = 16 + 4
 _PLAIN_GROUP = 128
 
 
-def read_config(folder: Path) -> dict[str, Any] | None:
-    """What config.json says; None where there is none, or none that can be read."""
+def read_config(folder: Path, name: str = "config.json") -> dict[str, Any] | None:
+    """What a folder's config.json says; None where there is none, or none that can be read."""
     try:
-        config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+        config = json.loads((folder / name).read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError):
         return None
     return config if isinstance(config, dict) else None
 
@@ -192,7 +193,7 @@ def _count(config: object, *names: str) -> int | None:
     for name in names:
         value = getattr(config, name, None)
         each = value if isinstance(value, list | tuple) else [value]
-        numbers = [one for one in each if isinstance(one, int | float) and one > 0]
+        numbers = [one for one in each if isinstance(one, int | float) and 0 < one < math.inf]
         if numbers:
             return max(1, round(sum(numbers) / len(each)))
     return None

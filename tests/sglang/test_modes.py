@@ -39,6 +39,30 @@ for name in json.loads(sys.argv[1]):
 print(json.dumps(told))
 """
 
+CONFIGURATIONS = """
+import json, logging
+from types import SimpleNamespace
+logging.disable(logging.CRITICAL)
+from sglang.srt.configs import hybrid_arch
+from sglang.srt.configs.linear_attn_model_registry import get_linear_attn_config
+from sglang.srt.configs.model_config import is_generation_model
+from sglang.srt.models.registry import ModelRegistry
+told = {}
+for name, found in vars(hybrid_arch).items():
+    if isinstance(found, type) and name.endswith("Config"):
+        config = found()
+        model = SimpleNamespace(
+            hf_config=config, is_draft_model=False, linear_attn_registry_result=get_linear_attn_config(config)
+        )
+        try:
+            state = hybrid_arch.mambaish_config(model) is not None
+        except ValueError:  # Inkling's asks a server's arguments for the sizes of its state
+            state = True
+        told[name] = [json.loads(config.to_json_string(use_diff=False)), state]
+names = [name for name in ModelRegistry.models if not is_generation_model([name])]
+print(json.dumps({"configurations": told, "not_generating": names}))
+"""
+
 
 def families():
     """Class, whether its star stands, how it is served: of each row of the table."""
@@ -61,13 +85,25 @@ EXPECTED = {
 }
 
 
-@pytest.fixture(scope="module")
-def told(python):
-    done = subprocess.run(
-        [python, "-P", "-c", PROGRAM, json.dumps(list(TABLE))], capture_output=True, text=True, timeout=300
-    )
+def said_by(python, program, *words):
+    done = subprocess.run([python, "-P", "-c", program, *words], capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr[-3000:]
     return json.loads(done.stdout.splitlines()[-1])
+
+
+@pytest.fixture(scope="module")
+def told(python):
+    return said_by(python, PROGRAM, json.dumps(list(TABLE)))
+
+
+def test_a_state_is_expected_of_the_configurations_that_sglang_gives_one(python):
+    told = said_by(python, CONFIGURATIONS)
+    expected = {
+        name: mode.why_fused(config) == mode.STATE for name, (config, _) in told["configurations"].items()
+    }
+    assert expected == {name: state for name, (_, state) in told["configurations"].items()}
+    assert sum(expected.values()) > 15
+    assert set(told["not_generating"]) <= mode.NOT_GENERATING
 
 
 def test_stars_are_the_classes_whose_logits_are_compared():

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from pdmuxd.engine.core.errors import SettingsError
 from pdmuxd.engine.sglang.api.versions import RANGE, check_supported
+from pdmuxd.engine.sglang.launch.mode import NOT_GENERATING, class_names
 from pdmuxd.engine.sglang.model_config import read_config
 
 ENTRY_POINT_GROUP = "sglang.srt.plugins"
@@ -44,6 +45,11 @@ def check_model(model: str) -> None:
     if path.is_dir():
         if not (path / "config.json").is_file():
             raise SettingsError(f"{model} is no model folder: it has no config.json")
+        config = read_config(path)
+        if config is None:
+            raise SettingsError(f"{path / 'config.json'} is no JSON object that can be read")
+        for name in sorted(class_names(config) & NOT_GENERATING):
+            raise SettingsError(f"{model} is of class {name}, which generates no tokens")
     elif path.exists():
         raise SettingsError(f"{model} is a file; allowed is a model's folder")
     elif model.startswith(("/", ".", "~")) or model.count("/") != 1:

@@ -5,6 +5,7 @@ Pure text, so that the daemon can refuse a flag before it starts anything.
 
 from __future__ import annotations
 
+import re
 import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -118,24 +119,39 @@ def value_of(flag: str, words: Sequence[str]) -> str | None:
 
 
 ADAPTERS = "--lora-paths"
+_SHORTEST = "--lora-p"
+"""SGLang's parser takes it for ADAPTERS."""
+TENANT = re.compile(r"[a-z0-9][a-z0-9-]{0,62}")
+"""What a tenant may be called (`controlplane/tenants/tenant_fields.py`)."""
 
 
-def adapters(words: Sequence[str]) -> tuple[str, ...]:
-    """The tenants that `--lora-paths TENANT=FOLDER ...` names an adapter for. Raises: SettingsError."""
-    found: list[str] = []
-    flag = ""
+def adapters(words: Sequence[str]) -> dict[str, str]:
+    """Each tenant's folder, by `--lora-paths TENANT=FOLDER ...`. Raises: SettingsError."""
+    found: dict[str, str] = {}
+    flag, times = "", 0
     for word in words:
         flag, equals, value = word.partition("=") if word.startswith("--") else (flag, "", word)
-        if flag != ADAPTERS or (word.startswith("--") and not equals):
+        if ADAPTERS.startswith(flag) and flag.startswith(_SHORTEST) and flag != ADAPTERS:
+            raise SettingsError(f"SGLang's flag {flag} is not allowed: write {ADAPTERS}")
+        if flag != ADAPTERS:
             continue
+        if word.startswith("--"):
+            times += 1
+            if times > 1:
+                raise SettingsError(
+                    f"SGLang's flag {ADAPTERS} is given twice, and SGLang takes the last: name all adapters "
+                    "behind one"
+                )
+            if not equals:
+                continue
         tenant, equals, folder = value.partition("=")
-        if not (tenant and equals and folder) or tenant in found:
+        if not (TENANT.fullmatch(tenant) and folder) or tenant in found:
             raise SettingsError(
                 f"SGLang's flag {ADAPTERS}: {value[:80]!r} is not allowed; give each tenant's adapter once, "
                 "as TENANT=FOLDER"
             )
-        found.append(tenant)
-    return tuple(found)
+        found[tenant] = folder
+    return found
 
 
 def check_parsed(values: Mapping[str, object]) -> None:

@@ -14,6 +14,7 @@ from pdmuxd.engine.core.errors import EngineError, PdmuxdError
 from pdmuxd.engine.core.policies.registry import parse_policy
 from pdmuxd.engine.sglang.environment import PluginEnvironment
 from pdmuxd.engine.sglang.launch import parent
+from pdmuxd.engine.sglang.launch.adapters import check_adapters
 from pdmuxd.engine.sglang.launch.arguments import KEY_VARIABLE, Arguments, parse
 from pdmuxd.engine.sglang.launch.checks import check_environment, check_listening, check_model, check_tp_size
 from pdmuxd.engine.sglang.launch.flags import check_extra
@@ -64,6 +65,7 @@ def _check(arguments: Arguments, key: str | None) -> None:
     check_extra(arguments.extra)
     parse_policy(arguments.policy)
     check_model(arguments.model)
+    check_adapters(arguments.model, arguments.extra)
     check_listening(arguments.host, arguments.port, key=key)
 
 

@@ -27,11 +27,33 @@ ENCODERS = frozenset(
 """SGLang's `is_encoder_decoder_model`."""
 OWN_STREAMS = frozenset({"Llama4ForConditionalGeneration", "Llama4ForCausalLM"})
 OWN_SUMS = frozenset({"MiniMaxM2ForCausalLM", "KimiK3ForConditionalGeneration"})
+STATE_TYPES = frozenset(
+    {
+        *("bailing_hybrid", "falcon_h1", "falcon_mamba", "glm5_next", "glm5_next_text", "inkling_mm_model"),
+        *("inkling_model", "intern_s2_preview", "jet_nemotron", "jet_vlm", "kimi_linear", "lfm2", "lfm2_moe"),
+        *("lfm2-vl", "lfm2_vl", "mamba", "mamba2", "nemotron_h", "NemotronH_Nano_VL_V2", "qwen3_5"),
+        *("qwen3_5_text", "qwen3_5_moe", "qwen3_5_moe_text", "qwen3_next", "zaya"),
+    }
+)
+"""Configurations that SGLang's `configs/hybrid_arch.py` gives slots of states."""
+NOT_GENERATING = frozenset(
+    {
+        *("LlamaEmbeddingModel", "MistralModel", "Qwen3Model", "CLIPModel", "BertModel", "Contriever"),
+        *("LlamaForSequenceClassification", "LlamaForSequenceClassificationWithNormal_Weights"),
+        *("InternLM2ForRewardModel", "Qwen2ForRewardModel", "Qwen3ForRewardModel", "XLMRobertaModel"),
+        *("Qwen2ForSequenceClassification", "Qwen3ForSequenceClassification"),
+        *("BertForSequenceClassification", "XLMRobertaForSequenceClassification"),
+        *("Gemma2ForSequenceClassification", "EmbeddingGemma2Model", "Lfm2BidirectionalModel"),
+    }
+)
+"""Classes that are none of SGLang's `is_generation_model`."""
 _STATE_FIELDS = (
     *("full_attention_interval", "hybrid_override_pattern", "linear_attn_config"),
     *("mamba_d_state", "ssm_state_size", "state_size"),
 )
-_STATE_LAYERS = frozenset({"linear_attention", "mamba", "conv"})
+_STATE_LAYERS = frozenset(
+    {"linear_attention", "mamba", "conv", "lightning", "lightning_attn", "lightning-attn"}
+)
 _MARLIN = frozenset({"gptq", "gptq_marlin", "awq", "awq_marlin"})
 _FLAGS: Mapping[str, tuple[frozenset[str], str]] = {
     "--moe-a2a-backend": (frozenset({"none"}), "the exchange of tokens between experts has one buffer"),
@@ -59,11 +81,8 @@ def mode_of(model: str, extra: Sequence[str], *, tp_size: int) -> str | None:
 def why_fused(config: Mapping[str, Any], extra: Sequence[str] = (), *, tp_size: int = 1) -> str:
     """Why a model of this configuration is not split; empty if it is expected to be."""
     inner = text_config(config)
-    names = _names(config)
-    kinds = inner.get("layer_types")
-    if any(inner.get(field) for field in _STATE_FIELDS) or (
-        isinstance(kinds, list) and any(kind in _STATE_LAYERS for kind in kinds if isinstance(kind, str))
-    ):
+    names = class_names(config)
+    if _keeps_state(config, inner):
         return STATE
     if names & ENCODERS:
         return ENCODER
@@ -78,7 +97,19 @@ def why_fused(config: Mapping[str, Any], extra: Sequence[str] = (), *, tp_size: 
     return _of_flags(extra)
 
 
-def _names(config: Mapping[str, Any]) -> set[str]:
+def _keeps_state(config: Mapping[str, Any], inner: Mapping[str, Any]) -> bool:
+    types = (config.get("model_type"), inner.get("model_type"))
+    if any(isinstance(one, str) and one in STATE_TYPES for one in types):
+        return True
+    kinds = inner.get("layer_types") or inner.get("mixer_types")
+    if isinstance(kinds, list):
+        # Granite's hybrids without such layers name the sizes of a state, too.
+        return any(isinstance(kind, str) and kind in _STATE_LAYERS for kind in kinds)
+    return any(inner.get(field) for field in _STATE_FIELDS)
+
+
+def class_names(config: Mapping[str, Any]) -> set[str]:
+    """The classes that a configuration names."""
     names = config.get("architectures")
     return {name for name in names if isinstance(name, str)} if isinstance(names, list) else set()
 

@@ -151,6 +151,17 @@ def test_it_fails_when_a_model_does_not_fit_or_is_none(tmp_path: Path) -> None:
     nothing = of_model(str(tmp_path / "nothing"))["model"]
     assert (nothing.verdict, "there is no model folder" in nothing.detail) == (Verdict.FAIL, True)
     assert of_model("meta/llama")["model"].verdict is Verdict.INFO
+    config = Path(folder) / "config.json"
+    config.write_text('{"architectures": null}')
+    assert of_model(folder)["class"].verdict is Verdict.WARN
+    config.write_text("{")
+    assert "no JSON object" in of_model(folder)["model"].detail
+
+
+def test_it_fails_when_an_adapter_does_not_fit(tmp_path: Path) -> None:
+    folder = str(write_model_folder("qwen3-30b-a3b", tmp_path))
+    found = of_model(folder, "--lora-paths", "chat=/nowhere")["adapters"]
+    assert (found.verdict, "chat's adapter /nowhere is no folder" in found.detail) == (Verdict.FAIL, True)
 
 
 @pytest.mark.parametrize(

@@ -75,6 +75,13 @@ def test_the_start_is_refused_when_the_model_is_not_there(model):
         choice.choose_engine(settings(model, kind="sglang"))
 
 
+def test_the_start_is_refused_when_an_adapter_is_no_folder(model):
+    with pytest.raises(
+        SettingsError, match=r"^engine\.sglang\.extra_args: .*chat's adapter /none is no folder"
+    ):
+        choice.choose_engine(settings(model, kind="sglang", extra_args="--lora-paths chat=/none"))
+
+
 def test_the_start_is_refused_when_no_python_has_sglang(model, monkeypatch, tmp_path):
     missing = EngineSection(
         kind="sglang", sglang=SglangSection(model=str(model), python=Path("/none/python"))

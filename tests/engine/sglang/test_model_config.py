@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -257,6 +258,12 @@ def test_linear_attention_keeps_nothing_of_a_token() -> None:
     shape = shape_of(config)
     assert shape.linear_layers == 24
     assert shape.kv_bytes_per_token == 8 * 2 * 8 * 128 * 2
+
+
+def test_a_size_is_a_guess_when_the_configuration_has_no_number() -> None:
+    inner = MODELS["Llama-3.1-8B"].config | {"vocab_size": math.inf, "head_dim": math.nan}
+    shape = shape_of_config(inner, "it")
+    assert (shape.vocab, shape.head_dim) == (1, 128)
 
 
 def test_experts_are_refused_when_a_token_takes_more_than_there_are() -> None:

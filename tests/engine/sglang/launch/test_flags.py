@@ -57,18 +57,33 @@ def test_the_last_of_a_flags_values_counts():
 
 
 @pytest.mark.parametrize(
-    ("text", "tenants"),
+    ("text", "folders"),
     [
-        ("--mem-fraction-static 0.8", ()),
-        ("--lora-paths chat=/a docs=/b --mem-fraction-static 0.8", ("chat", "docs")),
-        ("--lora-paths=chat=/a=b", ("chat",)),
+        ("--mem-fraction-static 0.8", {}),
+        ("--lora-paths chat=/a docs=/b --mem-fraction-static 0.8", {"chat": "/a", "docs": "/b"}),
+        ("--lora-paths=chat=/a=b", {"chat": "/a=b"}),
+        ("--lora-backend triton", {}),
     ],
 )
-def test_adapters_are_named_by_their_tenants(text, tenants):
-    assert adapters(split_extra(text)) == tenants
+def test_adapters_are_named_by_their_tenants(text, folders):
+    assert adapters(split_extra(text)) == folders
 
 
-@pytest.mark.parametrize("given", ["/a", "=/a", "chat=", "chat=/a chat=/b"])
+@pytest.mark.parametrize("flag", ["--lora-path", "--lora-p=chat=/a"])
+def test_an_abbreviation_is_refused_when_it_stands_for_adapters(flag):
+    with pytest.raises(SettingsError, match=r"--lora-p(ath)? is not allowed: write --lora-paths"):
+        split_extra(flag)
+
+
+def test_adapters_are_refused_when_sglang_would_leave_out_those_of_the_first_flag():
+    with pytest.raises(SettingsError, match="--lora-paths is given twice"):
+        split_extra("--lora-paths chat=/a --lora-paths=docs=/b")
+
+
+@pytest.mark.parametrize(
+    "given",
+    ["/a", "=/a", "chat=", "chat=/a chat=/b", "Chat=/a", """'{"lora_name": "a", "lora_path": "b=c"}'"""],
+)
 def test_adapters_are_refused_when_they_are_of_no_tenant_or_of_one_twice(given):
     with pytest.raises(SettingsError, match=r"--lora-paths: .* give each tenant's adapter once, as TENANT"):
         split_extra(f"--lora-paths {given}")

@@ -84,6 +84,20 @@ def test_a_model_is_refused_when_no_folder_of_it_is_there(tmp_path):
     check_model("org/name")
 
 
+@pytest.mark.parametrize("text", ["", "[1]", '{"architectures": ["', '{"a":' * 3000 + "1" + "}" * 3000])
+def test_a_model_is_refused_when_its_configuration_cannot_be_read(tmp_path, text):
+    (tmp_path / "config.json").write_text(text)
+    with pytest.raises(SettingsError, match=r"config\.json is no JSON object that can be read"):
+        check_model(str(tmp_path))
+
+
+@pytest.mark.parametrize("name", ["BertModel", "LlamaForSequenceClassification", "Qwen3ForRewardModel"])
+def test_a_model_is_refused_when_it_generates_nothing(tmp_path, name):
+    (tmp_path / "config.json").write_text(f'{{"architectures": ["{name}"]}}')
+    with pytest.raises(SettingsError, match=f"is of class {name}, which generates no tokens"):
+        check_model(str(tmp_path))
+
+
 def test_a_tensor_parallel_size_is_refused_when_it_does_not_fit(tmp_path):
     (tmp_path / "config.json").write_text('{"num_attention_heads": 12}')
     check_tp_size(str(tmp_path), 4, gpus=4)
