@@ -62,6 +62,43 @@ LATENT = {
     "routed_scaling_factor": 1.0,
     "rope_scaling": YARN,
 }
+IMAGES = {
+    "hidden_size": 64,
+    "intermediate_size": 128,
+    "num_hidden_layers": 2,
+    "depth": 2,
+    "num_attention_heads": 2,
+    "num_heads": 2,
+    "head_dim": 32,
+    "patch_size": 14,
+    "image_size": 56,
+    "in_channels": 3,
+    "spatial_merge_size": 2,
+    "temporal_patch_size": 2,
+    "window_size": 112,
+    "fullatt_block_indexes": [1],
+    "out_hidden_size": 128,
+    "num_position_embeddings": 64,
+    "hidden_act": "silu",
+}
+"""Of an encoder; each class takes what it knows."""
+PLACES = {
+    "image_token_id": 509,
+    "video_token_id": 508,
+    "vision_start_token_id": 507,
+    "vision_end_token_id": 506,
+    "image_token_index": 509,
+}
+THREE_AXES = {"type": "mrope", "rope_type": "default", "mrope_section": [4, 6, 6]}
+GEMMA = {
+    "model_type": "gemma3_text",
+    "query_pre_attn_scalar": 32,
+    "sliding_window": 64,
+    "hidden_activation": "gelu_pytorch_tanh",
+    "rope_local_base_freq": 10000.0,
+    "tie_word_embeddings": True,
+    "layer_types": SIX,
+}
 MODELS: dict[str, dict[str, Any]] = {
     "LlamaForCausalLM": {"model_type": "llama"},
     "Qwen3ForCausalLM": {"model_type": "qwen3"},
@@ -69,15 +106,7 @@ MODELS: dict[str, dict[str, Any]] = {
     "MixtralForCausalLM": {"model_type": "mixtral", "num_local_experts": 8, "num_experts_per_tok": 2},
     "OlmoeForCausalLM": {"model_type": "olmoe", "num_key_value_heads": 4} | EXPERTS,
     "Olmo2ForCausalLM": {"model_type": "olmo2"},
-    "Gemma3ForCausalLM": {
-        "model_type": "gemma3_text",
-        "query_pre_attn_scalar": 32,
-        "sliding_window": 64,
-        "hidden_activation": "gelu_pytorch_tanh",
-        "rope_local_base_freq": 10000.0,
-        "tie_word_embeddings": True,
-        "layer_types": SIX,
-    },
+    "Gemma3ForCausalLM": GEMMA,
     "GptOssForCausalLM": {
         "model_type": "gpt_oss",
         "num_local_experts": 8,
@@ -140,6 +169,37 @@ MODELS: dict[str, dict[str, Any]] = {
     },
     "Glm4ForCausalLM": {"model_type": "glm4", "partial_rotary_factor": 0.5, "attention_bias": True},
     "NanbeigeForCausalLM": {"model_type": "nanbeige", "num_loops": 2},
+    "Qwen2ForCausalLM": {"model_type": "qwen2"},
+    "MistralForCausalLM": {"model_type": "mistral", "sliding_window": None},
+    "Phi3ForCausalLM": {"model_type": "phi3", "pad_token_id": 0, "original_max_position_embeddings": 2048},
+    "Qwen2_5_VLForConditionalGeneration": {
+        "model_type": "qwen2_5_vl",
+        "rope_scaling": THREE_AXES,
+        "vision_config": IMAGES,
+    }
+    | PLACES,
+    "Qwen3VLForConditionalGeneration": {
+        "model_type": "qwen3_vl",
+        "text_config": BASE
+        | {"model_type": "qwen3_vl_text", "rope_scaling": THREE_AXES | {"mrope_interleaved": True}},
+        "vision_config": IMAGES | {"model_type": "qwen3_vl", "deepstack_visual_indexes": [0, 1]},
+    }
+    | PLACES,
+    "Gemma3ForConditionalGeneration": {
+        "model_type": "gemma3",
+        "text_config": BASE | GEMMA,
+        "vision_config": IMAGES | {"model_type": "siglip_vision_model"},
+        "mm_tokens_per_image": 4,
+    }
+    | PLACES,
+    "Mistral3ForConditionalGeneration": {
+        "model_type": "mistral3",
+        "text_config": BASE | {"model_type": "mistral", "sliding_window": None},
+        "vision_config": IMAGES | {"model_type": "pixtral"},
+        "spatial_merge_size": 2,
+        "vision_feature_layer": -1,
+    }
+    | PLACES,
 }
 
 

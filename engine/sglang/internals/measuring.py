@@ -21,7 +21,7 @@ from pdmuxd.engine.sglang.engine_info import Activations
 from pdmuxd.engine.sglang.gauges import GpuReading, ReadGpu
 from pdmuxd.engine.sglang.held import Held, HeldRuns, Launched
 from pdmuxd.engine.sglang.internals.layerpauses import drop
-from pdmuxd.engine.sglang.internals.probes import ProbeBatches
+from pdmuxd.engine.sglang.internals.probes import MODELS_OWN, ProbeBatches
 from pdmuxd.engine.sglang.internals.scheduler import SchedulerPort
 from pdmuxd.engine.sglang.internals.warming import Warming
 from pdmuxd.engine.sglang.streams.base import LaunchStreams
@@ -81,8 +81,8 @@ class EngineMeasurer:
             error = self._answer(0, lambda: self._warm_all(tell)).error
         except torch.OutOfMemoryError:
             raise
-        except RuntimeError as problem:  # a model's own kernels, with rows that it never had
-            error = str(problem)
+        except MODELS_OWN as problem:
+            error = f"{type(problem).__name__}: {problem}"
         if error is not None:
             _log.warning("pdmuxd: the first prefills of each size may stop decode for a step: %s", error)
 

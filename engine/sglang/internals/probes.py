@@ -18,6 +18,11 @@ from pdmuxd.engine.sglang.api.types.requests import Batch, ForwardMode, Request
 from pdmuxd.engine.sglang.api.types.scheduler import Scheduler
 
 _SEED = 1
+MODELS_OWN = (
+    *(ArithmeticError, AssertionError, AttributeError, EngineError),
+    *(LookupError, NotImplementedError, RuntimeError, TypeError, ValueError),
+)
+"""What a model's code may raise for a prompt that is made up, and still serve."""
 
 
 def has_state_slots(scheduler: Scheduler) -> bool:
@@ -112,6 +117,8 @@ class ProbeBatches:
         batch.orig_seq_lens = batch.seq_lens.to(torch.int32)
         batch.seq_lens_sum = sum(totals)
         batch.out_cache_loc = torch.cat(written).to(torch.int64)
+        # A model whose positions have three axes (Qwen-VL) looks for each request's images.
+        batch.multimodal_inputs = [None] * len(totals)
         batch.sampling_info = self._api.SamplingInfo.from_schedule_batch(batch, s.model_config.vocab_size)
         return batch
 

@@ -18,7 +18,7 @@ from pdmuxd.engine.sglang.api.types.requests import Batch, ForwardBatch
 from pdmuxd.engine.sglang.api.types.scheduler import Scheduler
 from pdmuxd.engine.sglang.internals.describe import fused_graph_tokens
 from pdmuxd.engine.sglang.internals.layerpauses import LayerPauses, decoder_layers, drop
-from pdmuxd.engine.sglang.internals.probes import ProbeBatches, has_state_slots
+from pdmuxd.engine.sglang.internals.probes import MODELS_OWN, ProbeBatches, has_state_slots
 from pdmuxd.engine.sglang.internals.scheduler import SchedulerPort
 from pdmuxd.engine.sglang.internals.shared_state import shared_by_streams
 from pdmuxd.engine.sglang.internals.slices import cut_into
@@ -35,11 +35,6 @@ roundings for a tiny model of 16 layers in float32. A residual that is lost is o
 _LENGTHS = (90, 37)
 """Tokens of two requests. Where steps of so few are replayed as graphs, the first is longer than any of them,
 so that both ways take the same kernels."""
-_MODELS_OWN = (
-    *(ArithmeticError, AssertionError, AttributeError, EngineError),
-    *(LookupError, NotImplementedError, RuntimeError, TypeError, ValueError),
-)
-"""What a model's code may raise for a prompt that is made up."""
 _LONGEST = 200
 """Letters of such an error."""
 
@@ -105,7 +100,7 @@ class Splitting:
             by_layers = self._by_layers(second.split_prefill(wanted), slices)
         except torch.OutOfMemoryError:
             raise
-        except _MODELS_OWN as error:
+        except MODELS_OWN as error:
             said = " ".join(str(error).split())[:_LONGEST]
             return f"a prompt that was tried by layers ended with {type(error).__name__}: {said}"
         finally:

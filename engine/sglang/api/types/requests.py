@@ -181,6 +181,7 @@ class Batch(Protocol):
     seq_lens_sum: int
     orig_seq_lens: Tensor
     out_cache_loc: Tensor
+    multimodal_inputs: list[None] | None
     sampling_info: SamplingInfo
     has_grammar: bool
 
