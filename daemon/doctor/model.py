@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 
 from pdmuxd.daemon.doctor.findings import Finding, fail, info, ok, warn
 from pdmuxd.daemon.doctor.gpu import CudaDriver
@@ -13,8 +12,7 @@ from pdmuxd.engine.sglang.launch.adapters import check_adapters
 from pdmuxd.engine.sglang.launch.checks import check_model, check_tp_size
 from pdmuxd.engine.sglang.launch.flags import split_extra
 from pdmuxd.engine.sglang.launch.memory import FLAG, GB, choose_fraction, weights_of
-from pdmuxd.engine.sglang.launch.mode import SPLIT, class_names, mode_of
-from pdmuxd.engine.sglang.model_config import read_config
+from pdmuxd.engine.sglang.launch.mode import SPLIT, mode_of, names_a_class
 
 _GIVE = "give the folder of a model, with its config.json"
 
@@ -33,8 +31,7 @@ def check_folder(model: str, section: SglangSection, driver: CudaDriver | None) 
         check_adapters(model, extra)
     except SettingsError as error:
         yield fail("adapters", str(error), "see docs/sglang.md, Adapters")
-    config = read_config(Path(model).expanduser())
-    if config is not None and not class_names(config):
+    if not names_a_class(model):
         yield warn(
             "class", "config.json has no list of architectures, by which SGLang finds the class", _GIVE
         )

@@ -74,7 +74,7 @@ def _is_plain(params: SamplingParams) -> bool:
 def _refuse(s: Scheduler, request: TakenRequest, why: str, status: int) -> None:
     """Refuse as SGLang ends a request that its queue has no room for, by its id alone."""
     reason: dict[str, object] = {"type": "abort", "status_code": status, "message": why}
-    s.send_abort_output(
+    s.ipc_channels.send_to_tokenizer.send_output(
         sglang().AbortRequest(rid=request.rid, finished_reason=reason, abort_message=why), request
     )
 

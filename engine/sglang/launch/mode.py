@@ -97,6 +97,12 @@ def why_fused(config: Mapping[str, Any], extra: Sequence[str] = (), *, tp_size: 
     return _of_flags(extra)
 
 
+def names_a_class(model: str) -> bool:
+    """Whether the folder's configuration names any class; True for a model without a folder here."""
+    config = read_config(Path(model).expanduser())
+    return config is None or bool(class_names(config))
+
+
 def _keeps_state(config: Mapping[str, Any], inner: Mapping[str, Any]) -> bool:
     types = (config.get("model_type"), inner.get("model_type"))
     if any(isinstance(one, str) and one in STATE_TYPES for one in types):

@@ -93,10 +93,23 @@ class QueueOrder(Protocol):
     ) -> int | None: ...
 
 
+class OutputSender(Protocol):
+    """`SenderWrapper`: where answers and ends of requests go."""
+
+    def send_output(self, output: AbortRequest, recv_obj: Any, /) -> None: ...
+
+
+class IpcChannels(Protocol):
+    """`SchedulerIpcChannels`."""
+
+    send_to_tokenizer: OutputSender
+
+
 class Scheduler(Protocol):
     """The scheduler of one rank."""
 
     # What there is.
+    ipc_channels: IpcChannels
     server_args: ServerArguments
     enable_lora: bool | None
     model_config: ModelConfig
@@ -174,8 +187,6 @@ class Scheduler(Protocol):
     def _release_aborted_request(self, req: Request, /) -> None: ...
 
     def abort_request(self, recv_req: AbortRequest, /) -> None: ...
-
-    def send_abort_output(self, abort_req: AbortRequest, req: Any, /) -> None: ...
 
     def handle_generate_request(self, recv_req: Any, /) -> None: ...
 
