@@ -21,6 +21,7 @@ from pdmuxd.engine.loop.requests import (
     RefusalCause,
     Target,
     as_admitted,
+    enters_cache_at_once,
     planned_e2e_s,
     waiting_entry,
 )
@@ -196,10 +197,10 @@ class EmulatedBook:
         """Whether it was not aborted or retracted since it was admitted."""
         return self.held.get(member.rid) is member
 
-    def publish(self, member: Admitted) -> None:
-        """Publish its prompt, which is computed: others may share its blocks."""
-        request = member.request
-        self._kv.publish(member.holding, request.block_keys, request.input_tokens)
+    def prompt_computed(self, member: Admitted) -> None:
+        """Publish its prompt, if others may share its blocks before its answer ends."""
+        if enters_cache_at_once(member.entry.new_tokens):
+            self._publish(member)
 
     def join(self, member: Admitted) -> None:
         """Let it decode from the next step on, if its first token is not its last."""
@@ -227,7 +228,10 @@ class EmulatedBook:
         if self.queue.get(request_id) is not None:
             self.queue.remove(request_id)
         else:
-            self._leave(self.held[request_id])
+            member = self.held[request_id]
+            if request.phase is Phase.DECODE and not member.awaits_first:
+                self._publish_late(member)
+            self._leave(member)
         self.end(request, Phase.ABORTED, now_s)
         return True
 
@@ -335,11 +339,22 @@ class EmulatedBook:
 
     def _finish(self, member: Admitted, now_s: float) -> None:
         request = member.request
+        self._publish_late(member)
         if request.answer_keys:
             full = request.input_tokens // self._kv.block_tokens
             self._kv.publish_answer(member.holding, (*request.block_keys[:full], *request.answer_keys))
         self._release(member)
         self.end(member.request, Phase.FINISHED, now_s)
+
+    def _publish(self, member: Admitted) -> None:
+        """Let others share the blocks of its prompt."""
+        request = member.request
+        self._kv.publish(member.holding, request.block_keys, request.input_tokens)
+
+    def _publish_late(self, member: Admitted) -> None:
+        """Publish its prompt as its answer ends, if it was not published before."""
+        if not enters_cache_at_once(member.entry.new_tokens):
+            self._publish(member)
 
     def _leave(self, member: Admitted) -> None:
         """Give its KV back before its end; the tokens on the device are lost."""

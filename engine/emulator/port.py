@@ -232,7 +232,7 @@ class EmulatedDecodeStream:
             raise EngineInvariantError("results were read out of order")
         for member in launched.completed:
             if self._book.holds(member):
-                self._book.publish(member)
+                self._book.prompt_computed(member)
 
     def _fill(self, request_ids: Sequence[str], budget_tokens: int) -> list[tuple[Admitted, int]]:
         """The prompt under way first, then new requests in order, while budget and KV last."""
@@ -385,7 +385,7 @@ class EmulatedPrefillStream:
         """Let its requests be shared and decode; the loop says when their first tokens go out."""
         for member in batch.reqs:
             if self._book.holds(member):
-                self._book.publish(member)
+                self._book.prompt_computed(member)
                 self._book.join(member)
 
     def release_tokens(self) -> None:

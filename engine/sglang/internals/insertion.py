@@ -8,18 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from pdmuxd.engine.loop.requests import enters_cache_at_once
 from pdmuxd.engine.sglang.api.types.memory import PrefixCache
 from pdmuxd.engine.sglang.api.types.requests import Request
 from pdmuxd.engine.sglang.internals.room import has_one_pool
-
-AT_ONCE_TOKENS = 512
-"""A prompt with as many tokens that the cache does not hold yet is inserted when its answer begins."""
 
 
 def checkpoint(original: Callable[..., object], request: Request, cache: PrefixCache) -> None:
     """Wraps SGLang's insertion of what an unfinished request has computed so far."""
     computed = request.extend_end or 0
-    is_long = computed - request.kv.cache_protected_len >= AT_ONCE_TOKENS
+    is_long = enters_cache_at_once(computed - request.kv.cache_protected_len)
     if is_long or not has_one_pool(cache.token_to_kv_pool_allocator):
         original(request, cache)
         return

@@ -24,7 +24,7 @@ from pdmuxd.engine.core.types import EngineLimits, Mode, PrefillShape, Reason
 from pdmuxd.engine.emulator.engine import EmulatedEngine
 from pdmuxd.engine.emulator.requests import EmulatedRequest, Phase
 from pdmuxd.engine.loop.planner import EXPIRY_LOOK_S
-from pdmuxd.engine.loop.requests import Target
+from pdmuxd.engine.loop.requests import AT_ONCE_TOKENS, Target
 
 POLICIES = (
     "static:96,36",
@@ -174,6 +174,36 @@ def test_the_second_prompt_is_faster_when_its_prefix_is_cached() -> None:
     assert second.first_token_s is not None
     assert second.first_token_s - 5.0 < first.first_token_s / 3
     assert emulated.counters().reused_tokens == 3984
+
+
+@pytest.mark.parametrize(("new_tokens", "is_at_once"), [(AT_ONCE_TOKENS, True), (AT_ONCE_TOKENS - 1, False)])
+@pytest.mark.parametrize("policy", ["static:96,36", "chunked:256"])
+def test_a_short_prompt_is_cached_when_its_answer_ends(
+    policy: str, new_tokens: int, *, is_at_once: bool
+) -> None:
+    emulated = engine(policy)
+    first = request("a", 2000 + new_tokens, 400, block_keys=tuple(range(1, 158)))
+    same = request("b", 2000 + new_tokens, 1, block_keys=first.block_keys)
+    emulated.submit(request("before", 2000, 1, block_keys=first.block_keys[:125]), 0.0)
+    emulated.submit(first, 2.0)
+    emulated.advance(3.0)
+    assert first.phase is Phase.DECODE
+    begun_tokens = emulated.matched_tokens(same)
+    run_until_idle(emulated)
+    emulated.check_integrity()
+    full = (2000 + new_tokens - 1) // 16 * 16
+    assert (begun_tokens, emulated.matched_tokens(same)) == (full if is_at_once else 2000, full)
+
+
+@pytest.mark.parametrize(("at_s", "is_cached"), [(0.001, False), (1.0, True)])
+def test_a_short_prompt_is_cached_when_its_answer_is_aborted(at_s: float, *, is_cached: bool) -> None:
+    emulated = engine()
+    gone = request("gone", 400, 500, block_keys=tuple(range(1, 26)))
+    emulated.submit(gone, 0.0)
+    assert emulated.abort("gone", at_s)
+    run_until_idle(emulated)
+    emulated.check_integrity()
+    assert emulated.matched_tokens(gone) == (384 if is_cached else 0)
 
 
 @pytest.mark.parametrize(("prompt_tokens", "repeated"), [(1000, 1088), (1008, 1104), (1, 96)])

@@ -4,7 +4,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from pdmuxd.engine.sglang.internals.insertion import AT_ONCE_TOKENS, checkpoint
+from pdmuxd.engine.loop.requests import AT_ONCE_TOKENS
+from pdmuxd.engine.sglang.internals.insertion import checkpoint
 
 
 class TokenToKVPoolAllocator:
