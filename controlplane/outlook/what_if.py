@@ -2,29 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from pdmuxd.controlplane.milliseconds import to_ms
 from pdmuxd.controlplane.outlook.assumed_load import Assumed, Wish, assume
-from pdmuxd.controlplane.telemetry.recent import P50, P90, WINDOW_S
+from pdmuxd.controlplane.telemetry.recent import P90
 from pdmuxd.controlplane.telemetry.telemetry import Telemetry
 from pdmuxd.engine.core.errors import EngineError, PartitionError, PolicyError
-from pdmuxd.engine.core.estimates.latency_margin import LatencyMargin
-from pdmuxd.engine.core.estimates.steps import FusedEstimate
 from pdmuxd.engine.core.guard import MAX_RATIO
 from pdmuxd.engine.core.partitions import Partition
 from pdmuxd.engine.core.policies.base import AnyPolicy, Plan, PlanKind, PolicyContext
 from pdmuxd.engine.core.policies.registry import build_policy
-from pdmuxd.engine.core.quantiles import nearest_rank
 from pdmuxd.engine.core.slo import TBT_RANGE_S
 from pdmuxd.engine.core.types import Decision, Mode, Reason
 from pdmuxd.engine.link.messages import Hello
 
 _PRECISION_S = 1e-7
 """To which the lowest feasible target is told."""
-LOOKED_AT = 512
-"""Decisions, the newest, that say what fused steps are planned with: some ten seconds of them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -235,17 +230,5 @@ def _in_use(context: PolicyContext, telemetry: Telemetry) -> PolicyContext:
     """The context with what was learned, as the engine's decisions have shown it."""
     seen = {cell: view.ratio for cell, view in telemetry.guard.snapshot() if 1.0 <= view.ratio <= MAX_RATIO}
     guard = replace(context.guard, cells={**context.guard.cells, **seen}) if seen else context.guard
-    now_s = telemetry.clock()
-    last = [seen.record for seen in telemetry.decisions.between(now_s - WINDOW_S, now_s, limit=LOOKED_AT)]
-    return replace(
-        context, guard=guard, fused=planned_with([(one.margin_ratio, one.stall_room_s) for one in last])
-    )
-
-
-def planned_with(told: Collection[tuple[float | None, float | None]]) -> FusedEstimate:
-    """What decisions were made with that have told their margin ratio and room for a stall, each None if it
-    has none: the typical ratio of all sizes, and stalls if any has left room for one."""
-    ratio = nearest_rank([ratio for ratio, _ in told if ratio is not None], P50)
-    if ratio is None:
-        return FusedEstimate()
-    return FusedEstimate(margin=LatencyMargin.planning(ratio, max(room_s or 0.0 for _, room_s in told)))
+    context = replace(context, guard=guard)
+    return replace(context, learned=telemetry.learned.estimates(context))

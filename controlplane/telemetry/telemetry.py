@@ -43,6 +43,7 @@ from pdmuxd.controlplane.telemetry.guard import GuardView
 from pdmuxd.controlplane.telemetry.incident_feed import IncidentFeed
 from pdmuxd.controlplane.telemetry.incidents import TOLD, Incidents
 from pdmuxd.controlplane.telemetry.judged import Delivered, JudgedRequest
+from pdmuxd.controlplane.telemetry.learned_steps import LearnedSteps
 from pdmuxd.controlplane.telemetry.load import EngineCounters
 from pdmuxd.controlplane.telemetry.partitions import PartitionUse
 from pdmuxd.controlplane.telemetry.recent import RecentLoad
@@ -134,6 +135,7 @@ class Telemetry:
         self._settling = Settling(self.open)
         self.partitions = PartitionUse()
         self.guard = GuardView()
+        self.learned = LearnedSteps(self.decisions)
         self.drift = DriftWatch()
         self.counters = EngineCounters()
         self.delivery = DeliveryLateness()
@@ -475,6 +477,7 @@ class Telemetry:
         self._chronicle.on_hello(hello, self.clock())
         self.partitions.forget()
         self.guard.forget()
+        self.learned.forget()
         self.drift.forget()
         self.partitions.layers = self.drift.layers = layers
         self._offset_s = None

@@ -1,25 +1,28 @@
 """Whether what-if decides as the engine does: `python tests/lab what-if-estimates`.
 
-Emulated engine, virtual time, a device that differs from its profile. Each decision of `auto` about a
-prefill is made again, with nothing learned of fused steps, and with what the decisions before it have told.
+Emulated engine, virtual time, a device that differs from its profile. Every fourth decision of `auto` about a
+prefill is made again, with nothing learned of steps, and with what the daemon has learned from the records of
+those before it; the guard and the trust in predictions are the engine's in both.
 """
 
 from __future__ import annotations
 
 import argparse
-from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from time import process_time
 
 from device_noise import noise_of
 from served import SERVED, arrivals, cell, device
 
-from pdmuxd.controlplane.outlook.what_if import LOOKED_AT, planned_with
-from pdmuxd.engine.core.estimates.steps import FusedEstimate
+from pdmuxd.controlplane.telemetry.decisions import Decisions
+from pdmuxd.controlplane.telemetry.learned_steps import LearnedSteps
+from pdmuxd.engine.core.estimates.steps import StepEstimates
 from pdmuxd.engine.core.policies.auto import AutoPolicy
 from pdmuxd.engine.core.policies.autostate import AutoState
 from pdmuxd.engine.core.types import Decision, Observation
+from pdmuxd.engine.emulator.info import EmulatedReporter
 
 LOADS = (
     ("held-chat", 120.0, 8.0),
@@ -29,14 +32,19 @@ LOADS = (
 NOISES = ("0,0,0", "8,6,0.3", "20,10,0.3")
 
 
+EVERY = 4
+
+
 @dataclass
 class Counts:
     """Of one run."""
 
+    told: Decisions = field(default_factory=Decisions)
     decisions: int = 0
+    asked: int = 0
     alike_untaught: int = 0
     alike_told: int = 0
-    told: deque[tuple[float | None, float | None]] = field(default_factory=lambda: deque(maxlen=LOOKED_AT))
+    asking_s: float = 0.0
 
 
 def _key(made: Decision) -> tuple[object, ...]:
@@ -44,22 +52,44 @@ def _key(made: Decision) -> tuple[object, ...]:
 
 
 @contextmanager
+def telling(counts: Counts) -> Iterator[None]:
+    """Keep each record that the daemon would be told of."""
+    init, keep = EmulatedReporter.__init__, EmulatedReporter._keep
+
+    def with_records(self: EmulatedReporter, *args: object, **_: object) -> None:
+        init(self, *args, keeps_records=True)
+
+    try:
+        EmulatedReporter.__init__ = with_records
+        EmulatedReporter._keep = lambda _, record: counts.told.add(record, record.now_s)
+        yield
+    finally:
+        EmulatedReporter.__init__, EmulatedReporter._keep = init, keep
+
+
+@contextmanager
 def deciding_again(counts: Counts) -> Iterator[None]:
     """Count the decisions of `auto` that come out alike."""
-    decide = AutoPolicy.decide
+    decide, learned = AutoPolicy.decide, LearnedSteps(counts.told)
 
     def again(self: AutoPolicy, obs: Observation, state: AutoState) -> tuple[Decision, AutoState]:
         made, after = decide(self, obs, state)
+        if not made.token_budget and not made.prefill_layers:
+            return made, after
+        counts.decisions += 1
+        if counts.decisions % EVERY:
+            return made, after
+        own, begun_s = state.estimates, process_time()
+        told = learned.estimates(self.context)
+        counts.asking_s += process_time() - begun_s
 
-        def is_alike(fused: FusedEstimate) -> bool:
-            other = replace(state, estimates=replace(state.estimates, fused=fused))
-            return _key(decide(self, obs, other)[0]) == _key(made)
+        def is_alike(estimates: StepEstimates) -> bool:
+            trusted = replace(estimates, guard=own.guard, breaker=own.breaker)
+            return _key(decide(self, obs, replace(state, estimates=trusted))[0]) == _key(made)
 
-        if made.token_budget or made.prefill_layers:
-            counts.decisions += 1
-            counts.alike_untaught += is_alike(FusedEstimate())
-            counts.alike_told += is_alike(planned_with(counts.told))
-        counts.told.append((made.numbers.margin_ratio, made.numbers.stall_room_s))
+        counts.asked += 1
+        counts.alike_untaught += is_alike(StepEstimates(guard=own.guard))
+        counts.alike_told += is_alike(told)
         return made, after
 
     try:
@@ -72,15 +102,16 @@ def deciding_again(counts: Counts) -> Iterator[None]:
 def main() -> None:
     """Print a row for each load and noise."""
     argparse.ArgumentParser(description=__doc__, allow_abbrev=False).parse_args()
-    print("| load | noise | decisions | alike, nothing learned | alike, told |")
+    print("| load | noise | decisions | alike, nothing learned | alike, told | us of CPU a question |")
     for kind, rate_per_s, duration_s in LOADS:
         for noise in NOISES:
             counts = Counts()
-            with deciding_again(counts):
+            with telling(counts), deciding_again(counts):
                 noisy = replace(noise_of(noise), seed=1)
                 cell("auto", arrivals(kind, rate_per_s, duration_s, 1), device(SERVED), noisy, 0.05)
-            shares = [share / counts.decisions for share in (counts.alike_untaught, counts.alike_told)]
-            print(f"| {kind} | {noise} | {counts.decisions} |", *(f"{share:.1%} |" for share in shares))
+            shares = [share / counts.asked for share in (counts.alike_untaught, counts.alike_told)]
+            print(f"| {kind} | {noise} | {counts.asked} |", *(f"{share:.1%} |" for share in shares), end="")
+            print(f" {1e6 * counts.asking_s / counts.asked:.0f} |", flush=True)
 
 
 if __name__ == "__main__":

@@ -73,11 +73,14 @@ class LatencyMargin:
     host_steps: int = 0
     """Steps within which another one that takes far too long says that the host is slow."""
 
-    @classmethod
-    def planning(cls, ratio: float, stall_s: float) -> LatencyMargin:
-        """A margin of this ratio, at least 1, that expects stalls of so many seconds; 0: none."""
-        deviation = max(0.0, ratio - 1.0) / PRIOR_FACTOR
-        return cls(deviation=deviation, stall_s=stall_s, expected_stalls=STALL_STEPS if stall_s else 0)
+    def with_ratio(self, ratio: float) -> LatencyMargin:
+        """The margin with this ratio, at least 1, as a decision that was made with it told."""
+        factor = max(0.0, ratio - 1.0) / self.deviation
+        return replace(self, factor=min(HIGHEST_FACTOR, max(LOWEST_FACTOR, factor)))
+
+    def expecting(self, stall_s: float) -> LatencyMargin:
+        """The margin that expects a stall of so many seconds, as a decision that left room for it told."""
+        return replace(self, stall_s=stall_s, expected_stalls=self.expected_stalls or STALL_STEPS)
 
     @property
     def ratio(self) -> float:

@@ -395,7 +395,10 @@ class AutoPolicy:
 
     def initial_state(self) -> AutoState:
         """The estimates that the context begins with, no credit."""
-        return AutoState(estimates=StepEstimates(guard=self.context.guard, fused=self.context.fused))
+        guard, learned = self.context.guard, self.context.learned
+        return AutoState(
+            estimates=StepEstimates(guard=guard) if learned is None else replace(learned, guard=guard)
+        )
 
     def learn(self, feedback: Feedback, state: AutoState) -> AutoState:
         """Learn from a step."""

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any, NamedTuple, Protocol, TypeAlias, TypeVar
 
-from pdmuxd.engine.core.estimates.steps import FusedEstimate
+from pdmuxd.engine.core.estimates.steps import StepEstimates
 from pdmuxd.engine.core.guard import ContentionGuard
 from pdmuxd.engine.core.latency import LatencyModel
 from pdmuxd.engine.core.partitions import Partition, PartitionTable, SmRules, even_steps
@@ -35,8 +35,9 @@ class PolicyContext:
     layers: int
     latency: LatencyModel
     guard: ContentionGuard
-    fused: FusedEstimate = field(default_factory=FusedEstimate)
-    """What fused steps are taken to take over their prediction before any was seen."""
+    learned: StepEstimates | None = None
+    """What steps are taken to take over their prediction before any was seen, but for its guard; None: what
+    they were predicted."""
     splits: tuple[Partition, ...] | None = None
     """The engine's splits, for policies that have none of their own; None: MuxWise's."""
     captures_prefill: bool = True

@@ -65,11 +65,12 @@ def test_steps_that_all_take_longer_are_no_stalls() -> None:
     assert margin.ratio > 1.5
 
 
-@pytest.mark.parametrize(("ratio", "stall_s"), [(1.0, 0.0), (1.3, 0.0), (1.02, 0.02)])
-def test_it_can_be_made_of_what_was_planned_with(ratio: float, stall_s: float) -> None:
-    margin = LatencyMargin.planning(ratio, stall_s)
+@pytest.mark.parametrize("ratio", [1.07, 1.3])
+def test_it_can_have_the_ratio_that_a_decision_told(ratio: float) -> None:
+    margin = LatencyMargin(deviation=0.06, expected_stalls=7).with_ratio(ratio).expecting(0.02)
     assert margin.ratio == pytest.approx(ratio)
-    assert margin.expected_stall_s == stall_s
+    assert (margin.deviation, margin.expected_stall_s, margin.expected_stalls) == (0.06, 0.02, 7)
+    assert LatencyMargin().expecting(0.02).expected_stalls == STALL_STEPS
 
 
 @given(
