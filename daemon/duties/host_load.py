@@ -1,13 +1,15 @@
 """Whether the host has a processor for the daemon's event loop, as the kernel says; writes are planned by it.
 
 Sources: proc(5) for /proc/stat and /proc/thread-self/schedstat, whose second number is how long the thread
-was ready and waited for a processor; Documentation/accounting/psi.rst of Linux for /proc/pressure/cpu.
+was ready and waited for a processor; Documentation/accounting/psi.rst of Linux for /proc/pressure/cpu;
+Documentation/admin-guide/cgroup-v2.rst for cpu.stat (version 1 calls its two counters the same).
 """
 
 from __future__ import annotations
 
 import contextlib
 import time
+from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,6 +22,11 @@ from pdmuxd.daemon.process.duty import Duty
 from pdmuxd.daemon.tokens.pacing import Pace
 
 PERIOD_S = 1.0
+QUOTA_LOOKS = 11
+_QUOTA_LEAST = 2
+QUOTA_RATIO = 0.02
+"""Of a quota's periods, over the ten seconds between so many looks: two of a hundred. Each may hold a token
+up for longer than the usual TBT target of 50 ms, and a chat of 46 tokens at 30 ms lasts for 14 of them."""
 _STEAL = 8
 """The column of /proc/stat that counts what the hypervisor kept from this machine."""
 
@@ -36,6 +43,10 @@ class HostReading:
     stolen_s: float = 0.0
     all_s: float = 0.0
     """Of all processors, whatever they did."""
+    periods: int = 0
+    """Of a CPU quota of the daemon's control group, 0 without one: a tenth of a second each by default."""
+    throttled: int = 0
+    """Of these, in which the quota was used up, so that every process of the group stood still."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +57,8 @@ class HostShares:
     waited: float = 0.0
     pressed: float = 0.0
     stolen: float = 0.0
+    throttled: float = 0.0
+    """Of the quota's periods."""
 
     @classmethod
     def between(cls, one: HostReading, other: HostReading, passed_s: float) -> HostShares:
@@ -55,12 +68,14 @@ class HostShares:
             waited=(other.waited_s - one.waited_s) / passed_s,
             pressed=(other.pressed_s - one.pressed_s) / passed_s,
             stolen=(other.stolen_s - one.stolen_s) / max(other.all_s - one.all_s, 1e-9),
+            throttled=(other.throttled - one.throttled) / max(other.periods - one.periods, 1),
         )
 
 
-def read_host(proc: Path = Path("/proc")) -> HostReading:
+def read_host(proc: Path = Path("/proc"), groups: Path = Path("/sys/fs/cgroup")) -> HostReading:
     """The counters now; what this kernel does not tell is 0."""
     waited_s = pressed_s = stolen_s = all_s = 0.0
+    periods = throttled = 0
     with contextlib.suppress(OSError, ValueError, IndexError):
         waited_s = int((proc / "thread-self" / "schedstat").read_text().split()[1]) / 1e9
     with contextlib.suppress(OSError, ValueError, IndexError):
@@ -68,7 +83,23 @@ def read_host(proc: Path = Path("/proc")) -> HostReading:
     with contextlib.suppress(OSError, ValueError, IndexError):
         ticks = [int(each) for each in (proc / "stat").read_text().splitlines()[0].split()[1:9]]
         stolen_s, all_s = ticks[_STEAL - 1] / 100, sum(ticks) / 100
-    return HostReading(time.thread_time(), waited_s, pressed_s, stolen_s, all_s)
+    with contextlib.suppress(OSError, ValueError, LookupError):
+        told = dict(line.split() for line in _quota_file(proc, groups).read_text().splitlines())
+        periods, throttled = int(told["nr_periods"]), int(told["nr_throttled"])
+    return HostReading(time.thread_time(), waited_s, pressed_s, stolen_s, all_s, periods, throttled)
+
+
+def _quota_file(proc: Path, groups: Path) -> Path:
+    """Where the control group of this process counts. Raises: OSError, LookupError."""
+    for line in (proc / "self" / "cgroup").read_text().splitlines():
+        number, controllers, path = line.split(":", 2)
+        if number == "0" or "cpu" in controllers.split(","):
+            top = groups if number == "0" else groups / "cpu"
+            # A container may see the path that its host knows, and its own group at the top.
+            for folder in (top / path.lstrip("/"), top):
+                if (found := folder / "cpu.stat").is_file():
+                    return found
+    raise LookupError("no control group counts processor time")
 
 
 class HostLoad:
@@ -91,10 +122,13 @@ class HostLoad:
         """Between the last two looks."""
         self.late_launches = 0
         """Between these, too."""
+        self._quota: deque[tuple[int, int]] = deque(maxlen=QUOTA_LOOKS)
+        """Periods of a quota and those throttled, at the last looks."""
 
     async def look(self) -> None:
         """Measure, and plan how many steps' tokens are written at once."""
         now = self._clock(), self._read(), self._pace.writing_s, self._late_launches()
+        self._quota.append((now[1].periods, now[1].throttled))
         before, self._before = self._before, now
         if before is None or (passed_s := now[0] - before[0]) <= 0:
             return
@@ -120,6 +154,20 @@ class HostLoad:
             said += f"; the engine launched {self.late_launches} steps late"
         return f"{said}. Give the daemon cores of its own"
 
+    def stood_still_because(self) -> str | None:
+        """Say that a CPU quota stopped the daemon and its engine lately; None if it hardly did."""
+        if len(self._quota) < 2:
+            return None
+        (first, stopped), (last, stopped_since) = self._quota[0], self._quota[-1]
+        periods, throttled = last - first, stopped_since - stopped
+        if throttled < max(_QUOTA_LEAST, QUOTA_RATIO * periods):
+            return None
+        return (
+            f"a CPU quota stopped the daemon and its engine in {throttled} of its last {periods} periods, "
+            "which are 100 ms unless it says otherwise: tokens of all answers wait for the rest of each. "
+            "Raise or remove it (CPUQuota of the unit, the CPU limit of the container)"
+        )
+
 
 class HostCollector(Collector):
     """What `HostLoad` found."""
@@ -132,7 +180,7 @@ class HostCollector(Collector):
         """prometheus_client's call."""
         shares = self._load.shares
         ratios = gauge_family("pdmuxd_host_cpu_ratio")
-        for name in ("worked", "waited", "pressed", "stolen"):
+        for name in ("worked", "waited", "pressed", "stolen", "throttled"):
             ratios.add_metric((name,), getattr(shares, name))
         yield ratios
         steps = gauge_family("pdmuxd_direct_steps_at_once")

@@ -70,6 +70,8 @@ class OwnHealth:
             )
         if (short := self.host.short_because()) is not None:
             said.append(short)
+        if (stopped := self.host.stood_still_because()) is not None:
+            said.append(stopped)
         if said:
             yield Condition(kind="loop_late", text="; ".join(said))
 

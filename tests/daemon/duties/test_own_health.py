@@ -241,6 +241,52 @@ def test_the_kernel_is_asked_and_what_it_does_not_tell_is_nothing(tmp_path: Path
     assert (silent.waited_s, silent.pressed_s, silent.stolen_s, silent.all_s) == (0, 0, 0, 0)
 
 
+@pytest.mark.parametrize(
+    ("group", "folder"),
+    [
+        ("0::/pods/7", "pods/7"),
+        ("0::/", ""),
+        ("0::/as/the/host/knows/it", ""),
+        ("5:memory:/a\n2:cpu,cpuacct:/docker/1", "cpu/docker/1"),
+        ("2:cpu:/docker/1", "cpu"),
+    ],
+)
+def test_a_quota_is_read_where_the_processs_own_group_counts(tmp_path: Path, group: str, folder: str) -> None:
+    (tmp_path / "self").mkdir()
+    (tmp_path / "self" / "cgroup").write_text(f"{group}\n")
+    counts = tmp_path / "groups" / folder
+    counts.mkdir(parents=True)
+    (counts / "cpu.stat").write_text("usage_usec 5\nnr_periods 100\nnr_throttled 7\nthrottled_usec 9\n")
+    now = read_host(tmp_path, tmp_path / "groups")
+    assert (now.periods, now.throttled) == (100, 7)
+
+
+def test_a_group_without_a_quota_has_no_periods(tmp_path: Path) -> None:
+    (tmp_path / "self").mkdir()
+    (tmp_path / "self" / "cgroup").write_text("0::/\n")
+    (tmp_path / "cpu.stat").write_text("usage_usec 5\nuser_usec 3\n")
+    assert read_host(tmp_path, tmp_path).periods == 0
+
+
+def test_a_quota_that_stops_the_daemon_is_told_until_it_has_not_for_ten_seconds(rig: Rig) -> None:
+    def second(throttled: int) -> None:
+        before = rig.readings[-1]
+        rig.readings.append(HostReading(periods=before.periods + 10, throttled=before.throttled + throttled))
+        rig.passes(1.0)
+        asyncio.run(rig.host.look())
+
+    for throttled in (0, 0, 1, 0):
+        second(throttled)
+    assert rig.kinds == [], "one in ten seconds is nothing to wake anybody for"
+    second(3)
+    assert rig.host.shares.throttled == pytest.approx(0.3)
+    assert rig.kinds == ["loop_late"]
+    assert "a CPU quota stopped the daemon and its engine in 4 of its last 40 periods" in rig.text
+    for _ in range(11):
+        second(0)
+    assert rig.kinds == []
+
+
 def test_a_loop_that_is_blocked_is_seen_when_it_turns_again() -> None:
     import time
 
