@@ -7,30 +7,65 @@ were made, and steps that are planned for a target have to leave that much of it
 
 from __future__ import annotations
 
+from enum import StrEnum
+
 from pdmuxd.controlplane.telemetry.histogram import SlidingHistogram
 from pdmuxd.controlplane.telemetry.judged import JudgedRequest
 
 GAP_QUANTILE = 0.99
-"""An answer is in time if this quantile of its gaps is."""
-MIN_GAPS = 2_000
-"""Fewer have less than 20 beyond the quantile, whose standard error is over a fifth of that tail."""
+"""An answer is in time if this quantile of its gaps is: what is promised to no tenant is kept for each."""
+TAIL_GAPS = 20
+"""Beyond the quantile at least: the standard error of fewer is over a fifth of that tail."""
+MIN_GAPS = round(TAIL_GAPS / (1.0 - GAP_QUANTILE))
+
+
+class Way(StrEnum):
+    """How tokens came to the daemon."""
+
+    DIRECT = "direct"
+    """Straight from the engine's scheduler."""
+    HTTP = "http"
+    """Through the engine's front end."""
+
+
+class _Gaps:
+    """Gaps of the last minute, as they were made and as they were written."""
+
+    def __init__(self) -> None:
+        self.made = SlidingHistogram()
+        self.written = SlidingHistogram()
+
+    def late_s(self, quantile: float, now_s: float) -> float | None:
+        least = round(TAIL_GAPS / (1.0 - quantile))
+        made_s = self.made.quantile_s(quantile, now_s, least=least)
+        written_s = self.written.quantile_s(quantile, now_s, least=least)
+        return None if made_s is None or written_s is None else max(0.0, written_s - made_s)
 
 
 class DeliveryLateness:
     """Keeps the lateness of the streamed answers of the last minute. `now_s` must not go back."""
 
     def __init__(self) -> None:
-        self._made = SlidingHistogram()
-        self._written = SlidingHistogram()
+        self._all = _Gaps()
+        self._by_way = {way: _Gaps() for way in Way}
 
     def on_request(self, judged: JudgedRequest, now_s: float) -> None:
         """A request ended; it counts if the gateway saw each write of it."""
         if judged.is_delivered and judged.gaps:
-            self._made.add_counts(judged.record.tbt_counts, now_s)
-            self._written.add_counts(judged.gap_counts, now_s)
+            way = Way.DIRECT if judged.is_direct else Way.HTTP
+            for gaps in (self._all, self._by_way[way]):
+                gaps.made.add_counts(judged.record.tbt_counts, now_s)
+                gaps.written.add_counts(judged.gap_counts, now_s)
 
-    def late_s(self, now_s: float) -> float | None:
-        """How much longer the p99 of the gaps is at clients; None if too few gaps came to tell."""
-        made_s = self._made.quantile_s(GAP_QUANTILE, now_s, least=MIN_GAPS)
-        written_s = self._written.quantile_s(GAP_QUANTILE, now_s, least=MIN_GAPS)
-        return None if made_s is None or written_s is None else max(0.0, written_s - made_s)
+    def late_s(self, now_s: float, quantile: float = GAP_QUANTILE) -> float | None:
+        """How much longer that quantile of the gaps is at clients.
+
+        Where the gaps are too few for it, their p99; None if they are too few for that as well.
+        """
+        late_s = self._all.late_s(quantile, now_s)
+        return self._all.late_s(GAP_QUANTILE, now_s) if late_s is None else late_s
+
+    def late_by_way_s(self, now_s: float) -> dict[Way, float]:
+        """The same of the p99 of each way's gaps, where they are enough to tell."""
+        found = ((way, gaps.late_s(GAP_QUANTILE, now_s)) for way, gaps in self._by_way.items())
+        return {way: late_s for way, late_s in found if late_s is not None}

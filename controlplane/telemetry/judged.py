@@ -33,6 +33,8 @@ class Delivered:
     gap_counts: Counts = ()
     e2e_s: float | None = None
     """From the arrival of its body to the last write; None: as the engine has it."""
+    is_direct: bool = False
+    """Whether its tokens came straight from the engine's scheduler."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,6 +58,8 @@ class JudgedRequest:
     """Of its whole answer; None where that had no target, or did not come to its end."""
     is_delivered: bool = False
     """Whether the gateway saw each write: else times are the engine's."""
+    is_direct: bool = False
+    """Whether its tokens came straight from the engine's scheduler; False also where that is not known."""
     outcome: Outcome | None = None
     """How it ended; None if that was counted when the gateway answered."""
 
@@ -146,6 +150,7 @@ def judge(
         good_forgiven=_is_good_with(record, gaps_missed - 1, late=missed or late_whole),
         e2e_missed=late_whole,
         is_delivered=True,
+        is_direct=delivered.is_direct,
         outcome=outcome,
     )
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from pdmuxd.controlplane.services.control_plane import ControlPlane
+from pdmuxd.controlplane.tenants.records import TenantRecord
 from pdmuxd.daemon.building.node import Node
 from pdmuxd.daemon.duties.delivery_check import DeliveryKeeper
 from pdmuxd.daemon.duties.kept_effects import EffectsKeeper
@@ -43,6 +45,7 @@ def build_learning(settings: Settings, control_plane: ControlPlane, node: Node) 
         clock=telemetry.clock,
         publish=node.bus.publish,
         is_paced=lambda: pace.has_paced(time.monotonic()),
+        attainment=lambda: _strictest_attainment(telemetry.directory.tenants.values()),
     )
     registry.register(DeliveryCollector(delivery))
     predictors = LivePredictors(
@@ -82,3 +85,7 @@ def build_learning(settings: Settings, control_plane: ControlPlane, node: Node) 
         delivery=delivery,
         forecasts=ForecastKeeper(state_dir / "forecasts.json", telemetry, predictors),
     )
+
+
+def _strictest_attainment(tenants: Iterable[TenantRecord]) -> float:
+    return max((tenant.slo.attainment_ratio for tenant in tenants if tenant.enabled), default=0.0)

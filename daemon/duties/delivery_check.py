@@ -7,7 +7,7 @@ from collections.abc import Callable
 import structlog
 
 from pdmuxd.controlplane.milliseconds import to_ms
-from pdmuxd.controlplane.telemetry.delivery import DeliveryLateness
+from pdmuxd.controlplane.telemetry.delivery import GAP_QUANTILE, DeliveryLateness, Way
 from pdmuxd.daemon.bus import DeliveryChanged
 from pdmuxd.daemon.process.duty import Duty
 
@@ -29,22 +29,31 @@ class DeliveryKeeper:
         clock: Callable[[], float],
         publish: Callable[[DeliveryChanged], None],
         is_paced: Callable[[], bool] = lambda: False,
+        attainment: Callable[[], float] = lambda: GAP_QUANTILE,
     ) -> None:
-        """While it `is_paced`, gaps are longer on purpose, and say nothing of how late delivery is."""
+        """While it `is_paced`, gaps are longer on purpose, and say nothing of how late delivery is.
+
+        The quantile that is measured is the strictest `attainment`, the p99 at least.
+        """
         self._lateness = lateness
         self._clock = clock
         self._is_paced = is_paced
+        self._attainment = attainment
         self.measured_s: float | None = None
         """At the last look; None: too few tokens to tell."""
         self.planned_s: float | None = None
         """What engines are told; None: nothing was measured yet, and they have a figure of their own."""
+        self.by_way_s: dict[Way, float] = {}
+        """The same as `measured_s` of each way's p99, where it is known."""
         self._publish = publish
 
     async def look(self) -> None:
         """Measure, and tell engines if it is another."""
         if self._is_paced():
             return
-        self.measured_s = self._lateness.late_s(self._clock())
+        now_s = self._clock()
+        self.measured_s = self._lateness.late_s(now_s, max(GAP_QUANTILE, self._attainment()))
+        self.by_way_s = self._lateness.late_by_way_s(now_s)
         if self.measured_s is None:
             return
         before_s = self.planned_s

@@ -27,6 +27,7 @@ class Delivery:
         "_buckets",
         "_clock",
         "_first_s",
+        "_is_direct",
         "_max_s",
         "_missed",
         "_missed_s",
@@ -49,6 +50,7 @@ class Delivery:
         self._read_late_s = read_late_s
         self._target_s = tbt_target_s + _TOLERANCE_S
         self._first_s: float | None = None
+        self._is_direct = False
         self._written_s = 0.0
         self._missed = 0
         self._missed_s = 0.0
@@ -89,6 +91,7 @@ class Delivery:
         writes = self._writes_s
         if not writes:
             return
+        self._is_direct = True
         if self._first_s is None:
             self._first_s = self._written_s = writes.pop(0)
         missed = self._missed
@@ -122,6 +125,7 @@ class Delivery:
             gap_max_s=self._max_s,
             gap_counts=tuple(sorted(self._buckets.items())),
             e2e_s=self._written_s - self._arrived_s,
+            is_direct=self._is_direct,
         )
 
 

@@ -14,6 +14,7 @@ from prometheus_client.registry import Collector
 
 from pdmuxd.controlplane.events.messages import AlarmKind, EventType
 from pdmuxd.controlplane.node.engine_status import EngineState, EngineStatus
+from pdmuxd.controlplane.telemetry.delivery import Way
 from pdmuxd.controlplane.telemetry.slo_violations import Cause
 from pdmuxd.controlplane.telemetry.telemetry import Telemetry
 from pdmuxd.controlplane.tenants.records import TenantRecord
@@ -128,6 +129,7 @@ class DeliveryLate(Protocol):
 
     measured_s: float | None
     planned_s: float | None
+    by_way_s: dict[Way, float]
 
 
 class DeliveryCollector(Collector):
@@ -142,6 +144,10 @@ class DeliveryCollector(Collector):
             yield _one("pdmuxd_delivery_late_seconds", self._late.measured_s)
         if self._late.planned_s is not None:
             yield _one("pdmuxd_delivery_planned_seconds", self._late.planned_s)
+        ways = gauge_family("pdmuxd_delivery_way_late_seconds")
+        for way, late_s in self._late.by_way_s.items():
+            ways.add_metric((way,), late_s)
+        yield ways
 
 
 class TokenCollector(Collector):

@@ -145,13 +145,20 @@ GROUPS: dict[str, tuple[Definition, ...]] = {
         _gauge(
             "host_cpu_ratio",
             "Shares of the last second: the daemon's loop `worked`, or `waited` for a processor; any task of "
-            "the host did (`pressed`); the hypervisor kept a processor (`stolen`).",
+            "the host did (`pressed`); the hypervisor kept a processor (`stolen`); of the periods of a CPU "
+            "quota, those in which it stopped the daemon and its engine (`throttled`).",
             "of",
         ),
         _gauge(
             "delivery_late_seconds",
             "By how much the p99 of gaps between tokens was longer at clients than in the engine, last "
-            "minute. Absent under 2,000 gaps.",
+            "minute; of a stricter promise its quantile. Absent under 2,000 gaps.",
+        ),
+        _gauge(
+            "delivery_way_late_seconds",
+            "The same of the p99 of gaps by the way of their tokens: `direct` from the scheduler, or `http` "
+            "through the engine's front end.",
+            "way",
         ),
         _gauge(
             "delivery_planned_seconds",

@@ -64,7 +64,7 @@ def test_every_family_is_defined_and_every_definition_is_exported(fed):
     metrics = Metrics()
     costs = TbtCostCollector(SimpleNamespace(cost_s={}, cost_ratios={}, caps=dict), metrics.tenants)
     histogram("pdmuxd_loop_lag_seconds", metrics.registry)
-    late = DeliveryCollector(SimpleNamespace(measured_s=0.004, planned_s=0.003))
+    late = DeliveryCollector(SimpleNamespace(measured_s=0.004, planned_s=0.003, by_way_s={"direct": 0.001}))
     quarantine = QuarantineCollector(dict, metrics.tenants)
     counts = TokenCounts()
     tokens, garbage = TokenCollector(counts), GarbageCounts(list)
