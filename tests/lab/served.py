@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cache
+from pathlib import Path
 
 import msgspec
 import numpy as np
@@ -67,23 +68,36 @@ class EngineSplits(Profile):
         return replace(context, splits=aligned_decode(context.rules).splits)
 
 
+AT_WORK = (1.013, 0.0, 8.4)
+"""Fused steps over the law of a campaign that measures them on a device at work, us of each step, and us of
+each request that decodes in it: 6,907 steps of one H100 (docs/measurements/h100.md, 2026-11-27)."""
+
+
 @cache
 def device(name: str) -> Profile:
     """`served`, `served-h100`, or a profile that the emulator ships, or a file. Raises: ProfileError."""
     # The H200's ratios are of docs/measurements/h200-emulator.md; the H100's are fitted to 43,000 fused steps
-    # of one host (docs/measurements/h100.md). What is beside splits was not measured there.
+    # of one host (docs/measurements/h100.md).
     sources = {
         SERVED: (PROFILES / "llama-8b.partition-kernels.profile.json.gz", 1.03, 600.0, 0.0),
         SERVED_H100: (H100, 1.08, 0.0, 8.0),
     }
-    if name not in sources:
-        return load_profile(name)
-    source, fused_ratio, fused_step_us, fused_request_us = sources[name]
+    return _served(name, *sources[name]) if name in sources else load_profile(name)
+
+
+def measured(path: Path) -> Profile:
+    """The device of a campaign's profile, as it serves. Raises: ProfileError."""
+    return _served(path.name.partition(".")[0], path, *AT_WORK)
+
+
+def _served(
+    name: str, source: Path, fused_ratio: float, fused_step_us: float, fused_request_us: float
+) -> Profile:
     made = serving_profile(
         source,
         name,
         fused_serving_ratio=fused_ratio,
-        colocated_serving_ratio=1.065,
+        colocated_serving_ratio=1.065,  # of the H200: what is beside splits was not measured on an H100
         fused_step_us=fused_step_us,
         fused_request_us=fused_request_us,
     )
