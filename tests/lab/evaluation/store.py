@@ -73,6 +73,7 @@ def fingerprint(plan: ComparePlan, policy: str, *more: object) -> str:
         plan.seeds,
         plan.shuffle,
         plan.resolution,
+        plan.doublings,
         more,
     )
     return _digest(repr((settings, _code(policy, plan.profile.name))).encode())

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
-from pdmuxd.daemon.compare.plan import ComparePlan
+from pdmuxd.daemon.compare.plan import DEFAULT_DOUBLINGS, ComparePlan
 from pdmuxd.daemon.compare.workload import without_longer
 from pdmuxd.daemon.replay.formats.read import open_trace
 from pdmuxd.daemon.replay.generate import generate
@@ -105,6 +105,7 @@ class Sources:
             seeds=(0,) if quick else (0, 1, 2),
             shuffle=workload.shuffle,
             resolution=0.04 if quick else 0.015,
+            doublings=0 if quick else DEFAULT_DOUBLINGS,
         )
         return replace(plan, **changes)  # type: ignore[arg-type]
 
