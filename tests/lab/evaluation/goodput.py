@@ -86,7 +86,9 @@ def search(
 
     def keep(found: CellGoodput) -> None:
         key, made_with = _cell_key(plan, workload, found.policy, found.tbt_s), fingerprint(plan, found.policy)
-        store.put(key, made_with, {"seeds_per_s": [seed.rate_rps for seed in found.seeds]})
+        unsettled = any(seed.stands is False for seed in found.seeds)
+        value = {"seeds_per_s": [seed.rate_rps for seed in found.seeds], "unsettled": unsettled}
+        store.put(key, made_with, value)
 
     missing = [cell for cell in cells if lookup(plan, workload, cell, store) is None]
     if missing:
@@ -102,9 +104,19 @@ def lookup(plan: ComparePlan, workload: Workload, cell: Cell, store: Store) -> E
 
 def of_seeds(plan: ComparePlan, workload: Workload, cell: Cell, store: Store) -> list[float] | None:
     """The same for each seed."""
-    key = _cell_key(plan, workload, cell.policy, cell.tbt_s)
-    found = store.get(key, fingerprint(plan, cell.policy))
+    found = _kept(plan, workload, cell, store)
     return found["seeds_per_s"] if found is not None else None
+
+
+def is_unsettled(plan: ComparePlan, workload: Workload, cell: Cell, store: Store) -> bool:
+    """Whether more requests still missed in the second half of some seed's longest run."""
+    found = _kept(plan, workload, cell, store)
+    return found is not None and found["unsettled"]
+
+
+def _kept(plan: ComparePlan, workload: Workload, cell: Cell, store: Store) -> Any:
+    key = _cell_key(plan, workload, cell.policy, cell.tbt_s)
+    return store.get(key, fingerprint(plan, cell.policy))
 
 
 def run_beyond(sources: Sources, store: Store, wanted: Sequence[Setting], follow: OnStage) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from evaluation.goodput import of_seeds, search
+from evaluation.goodput import is_unsettled, of_seeds, search
 from evaluation.store import Store
 from evaluation.workloads import Sources, Workload
 
@@ -56,6 +56,8 @@ class Ladder:
     attainment_ratio: float
     per_s: dict[str, list[float]]
     seconds: float
+    unsettled: tuple[str, ...] = ()
+    """Policies whose rate may be too high: more missed in the second half of the longest run."""
 
     @property
     def is_long_enough(self) -> bool:
@@ -88,4 +90,15 @@ def ladders(sources: Sources, store: Store) -> Iterator[Ladder]:
             }
             per_s = {policy: rates for policy, rates in found.items() if rates is not None}
             if len(per_s) == len(POLICIES):
-                yield Ladder(load=load, attainment_ratio=share, per_s=per_s, seconds=plan.seconds)
+                unsettled = [
+                    policy
+                    for policy in POLICIES
+                    if is_unsettled(plan, load, Cell(policy=policy, tbt_s=TBT_S), store)
+                ]
+                yield Ladder(
+                    load=load,
+                    attainment_ratio=share,
+                    per_s=per_s,
+                    seconds=plan.seconds,
+                    unsettled=tuple(unsettled),
+                )

@@ -162,6 +162,12 @@ def _verdicts(found: Sequence[Ladder]) -> str:
             f"- Too short for intervals that mean something (fewer than five requests of a run may miss): "
             f"{', '.join(short)}."
         )
+    lines += [
+        f"- Not settled on {one.load.title} at {one.attainment_ratio:.0%}, also in the longest run: "
+        f"{', '.join(f'`{policy}`' for policy in one.unsettled)}."
+        for one in found
+        if one.unsettled
+    ]
     return "\n".join([*lines, *([notes.LADDER] if notes.LADDER else [])])
 
 
