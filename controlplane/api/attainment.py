@@ -143,6 +143,7 @@ def _read(telemetry: Telemetry, tenant: TenantRecord, in_flight: int, waiting: O
         name=tenant.name,
         target_ratio=tenant.slo.attainment_ratio,
         windows=[(each, attainment.violations(now_s, each, waiting)) for each in WINDOWS_S],
+        good=attainment.good(now_s),
         outcomes=dict(attainment.outcomes),
         requests=attainment.requests,
         refused=attainment.refused,

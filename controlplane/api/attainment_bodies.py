@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 
 from pydantic import BaseModel, Field
 
@@ -14,6 +14,7 @@ from pdmuxd.controlplane.telemetry.attainment import (
     FIVE_MINUTES_S,
     HOUR_S,
     WINDOWS_S,
+    GoodCounts,
     TargetCounts,
     ViolationCounts,
     budget_left,
@@ -55,6 +56,17 @@ class AvailabilityOut(BaseModel):
     burn: float | None = Field(description="As of `ttft` and `tbt`.")
 
 
+class GoodOut(BaseModel):
+    """Requests of the last hour with TTFT, 99% of their gaps and their whole answer in time."""
+
+    ended: int = Field(
+        description="Requests that ended in the last hour, of this run of the daemon.", examples=[812]
+    )
+    delivered: int = Field(description="Of these, good as clients saw them.")
+    by_steps: int = Field(description="Good as the engine made their tokens.")
+    forgiven: int = Field(description="Good as clients saw them, with one late gap of each forgiven.")
+
+
 class TenantAttainmentOut(BaseModel):
     """One tenant."""
 
@@ -67,6 +79,7 @@ class TenantAttainmentOut(BaseModel):
     tbt: list[WindowOut]
     e2e: list[WindowOut] = Field(description="Of whole answers, where they have a target.")
     availability: list[AvailabilityOut]
+    good: GoodOut
     outcomes: dict[OutcomeWord, int] = Field(
         description="How requests ended since the daemon started; what did not happen is left out.",
         examples=[{"finished": 812, "limited": 43}],
@@ -114,6 +127,7 @@ class TenantCounts:
     name: str
     target_ratio: float
     windows: Sequence[tuple[float, TargetCounts]]
+    good: GoodCounts
     outcomes: Mapping[Outcome, int]
     requests: int
     refused: int
@@ -139,6 +153,7 @@ def _out(read: TenantCounts) -> TenantAttainmentOut:
         tbt=[_window(counts.tbt, window_s, target_ratio) for window_s, counts in read.windows],
         e2e=[_window(counts.e2e, window_s, target_ratio) for window_s, counts in read.windows],
         availability=[_served(counts.availability, s, target_ratio) for s, counts in read.windows],
+        good=GoodOut(**asdict(read.good)),
         outcomes={each.value: count for each, count in read.outcomes.items()},
         requests=read.requests,
         refused=read.refused,

@@ -103,6 +103,19 @@ class Rates:
     refused_per_s: float
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GoodCounts:
+    """Requests that ended within the last hour, of this run of the daemon, and the good ones of them."""
+
+    ended: int = 0
+    delivered: int = 0
+    """As clients saw them."""
+    by_steps: int = 0
+    """As the engine made them."""
+    forgiven: int = 0
+    """As clients saw them, with one late gap of each forgiven."""
+
+
 def verdict_of(counts: Iterable[ViolationCounts], target_ratio: float) -> Verdict:
     """Whether all targets are kept, by what was counted of them."""
     known = [ratio for ratio in (each.attainment_ratio for each in counts) if ratio is not None]
@@ -208,6 +221,16 @@ class Attainment:
             good_forgiven_per_s=round(sums[_GOOD_FORGIVEN] / WINDOW_S, 4),
             output_tokens_per_s=round(sums[_OUTPUT] / WINDOW_S, 2),
             refused_per_s=round(sums[_REFUSED] / WINDOW_S, 4),
+        )
+
+    def good(self, now_s: float) -> GoodCounts:
+        """How many requests of the last hour were good, in each sense."""
+        sums = self._hour.sums(now_s)
+        return GoodCounts(
+            ended=sums[_ENDED],
+            delivered=sums[_GOOD],
+            by_steps=sums[_GOOD_BY_STEPS],
+            forgiven=sums[_GOOD_FORGIVEN],
         )
 
     def violations(self, now_s: float, window_s: float, waiting: OpenCounts = NOTHING_OPEN) -> TargetCounts:

@@ -401,6 +401,15 @@ class AvailabilityOut(msgspec.Struct, frozen=True, kw_only=True):
     burn: float | None = None
 
 
+class GoodOut(msgspec.Struct, frozen=True, kw_only=True):
+    """Requests of the last hour with TTFT, 99% of their gaps and their whole answer in time."""
+
+    ended: int = 0
+    delivered: int = 0
+    by_steps: int = 0
+    forgiven: int = 0
+
+
 class TenantAttainmentOut(msgspec.Struct, frozen=True, kw_only=True):
     """One tenant."""
 
@@ -411,6 +420,7 @@ class TenantAttainmentOut(msgspec.Struct, frozen=True, kw_only=True):
     tbt: tuple[WindowOut, ...] = ()
     e2e: tuple[WindowOut, ...] = ()
     availability: tuple[AvailabilityOut, ...] = ()
+    good: GoodOut = GoodOut()
     outcomes: dict[str, int] = {}
     requests: int = 0
     refused: int = 0

@@ -146,6 +146,7 @@ async def test_attainment_is_shown_by_tenant_and_window(call: AdminCalls, known:
         assert (window["attainment_ratio"], window["burn"], window["budget_left_ratio"]) == (0.9, 10, -9)
     for window in chat["tbt"]:
         assert (window["requests"], window["judged"], window["missed"]) == (10, 100, 0), "by gap"
+    assert chat["good"] == {"ended": 10, "delivered": 9, "by_steps": 9, "forgiven": 9}
     assert body["tenants"][0]["ttft"][0]["attainment_ratio"] is None
     assert len((await call("GET", "/api/v1/attainment?tenant=chat")).json()["tenants"]) == 1
 

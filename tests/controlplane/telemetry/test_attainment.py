@@ -122,6 +122,8 @@ def test_good_answers_are_told_by_client_by_steps_and_with_one_late_gap_forgiven
     rates = attainment.rates(START_S)
     told = (rates.goodput_per_s, rates.good_by_steps_per_s, rates.good_forgiven_per_s)
     assert tuple(round(60 * each) for each in told) == goods
+    counts = attainment.good(START_S)
+    assert (counts.ended, counts.delivered, counts.by_steps, counts.forgiven) == (1, *goods)
 
 
 def test_burn_is_one_when_the_budget_is_just_used_up() -> None:

@@ -474,6 +474,15 @@ class FusedOut(TypedDict):
     prefill_tokens_per_s: float | None
 
 
+class GoodOut(TypedDict):
+    """Requests of the last hour with TTFT, 99% of their gaps and their whole answer in time."""
+
+    ended: int
+    delivered: int
+    by_steps: int
+    forgiven: int
+
+
 class GroupOut(TypedDict):
     """One partition group."""
 
@@ -1357,6 +1366,7 @@ class TenantAttainmentOut(TypedDict):
     tbt: list[WindowOut]
     e2e: list[WindowOut]
     availability: list[AvailabilityOut]
+    good: GoodOut
     outcomes: dict[str, int]
     requests: int
     refused: int
