@@ -19,6 +19,7 @@ from pdmuxd.daemon.doctor.libcuda import ask_driver
 from pdmuxd.daemon.doctor.network import Bind, HolderOf, IsPdmuxd
 from pdmuxd.daemon.doctor.storage import ActiveProfile, Directory, LookAt, Revision
 from pdmuxd.daemon.doctor.system import ClockReading
+from pdmuxd.daemon.process.cpu_quota import quota_cores
 from pdmuxd.daemon.process.lock import holder_of
 
 _DRIVER_VERSION = Path("/proc/driver/nvidia/version")
@@ -144,6 +145,7 @@ class Probes:
     database_revision: Revision = database_revision
     active_profile: ActiveProfile = active_profile
     open_files_limit: Callable[[], int | None] = open_files_limit
+    quota_cores: Callable[[], float | None] = quota_cores
     clocks: Callable[[], ClockReading] = read_clocks
     clock_synchronised: Callable[[], bool | None] = is_synchronised
     systemd_running: Callable[[], bool] = _SYSTEMD.is_dir

@@ -10,7 +10,13 @@ from pdmuxd.daemon.doctor.model import check_folder
 from pdmuxd.daemon.doctor.network import check_ports
 from pdmuxd.daemon.doctor.probes import Probes
 from pdmuxd.daemon.doctor.storage import check_database, check_profile, check_runtime_dir, check_state_dir
-from pdmuxd.daemon.doctor.system import check_clock, check_open_files, check_python, check_systemd
+from pdmuxd.daemon.doctor.system import (
+    check_clock,
+    check_open_files,
+    check_python,
+    check_quota,
+    check_systemd,
+)
 from pdmuxd.daemon.settings import LoadedSettings
 from pdmuxd.engine.core.errors import SettingsError
 
@@ -35,6 +41,7 @@ def examine(loaded: LoadedSettings, probes: Probes, model: str | None = None) ->
         if (folder := model or section.model) is not None:
             yield from check_folder(folder, section, probes.cuda_driver())
         yield from _of_settings(loaded, probes)
+    yield check_quota(probes.quota_cores())
     yield check_systemd(running=probes.systemd_running(), notify_socket=probes.notify_socket())
     yield from check_clock(first, probes.clocks(), synchronised=probes.clock_synchronised())
 

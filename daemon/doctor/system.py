@@ -15,6 +15,8 @@ LARGEST_STEP_S = 0.5
 FILES_PER_REQUEST = 2
 """A client's connection, and the engine's."""
 OTHER_FILES = 64
+TOKEN_PROCESSES = 4
+"""The scheduler, the detokenizer, SGLang's HTTP process and the gateway: each may need a processor."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,6 +47,15 @@ def check_open_files(limit: int | None, max_in_flight: int) -> Finding:
         f"limit {limit}; {max_in_flight} requests in flight (data.max_in_flight) need {needed}",
         f"raise it with `ulimit -n {needed}`; the systemd unit does so",
     )
+
+
+def check_quota(cores: float | None) -> Finding:
+    """Whether the kernel lets the daemon and its engine use the processors; None: as much as there is."""
+    if cores is None:
+        return ok("cpu quota", "none")
+    text = f"{cores:g} processors: whatever needs more for an instant stops the daemon and its engine at once"
+    hint = "raise or remove it (CPUQuota of the unit, the CPU limit of the container)"
+    return warn("cpu quota", text, hint) if cores < TOKEN_PROCESSES else info("cpu quota", text, hint)
 
 
 def check_systemd(*, running: bool, notify_socket: str | None) -> Finding:

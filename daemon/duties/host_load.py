@@ -1,8 +1,7 @@
 """Whether the host has a processor for the daemon's event loop, as the kernel says; writes are planned by it.
 
 Sources: proc(5) for /proc/stat and /proc/thread-self/schedstat, whose second number is how long the thread
-was ready and waited for a processor; Documentation/accounting/psi.rst of Linux for /proc/pressure/cpu;
-Documentation/admin-guide/cgroup-v2.rst for cpu.stat (version 1 calls its two counters the same).
+was ready and waited for a processor; Documentation/accounting/psi.rst of Linux for /proc/pressure/cpu.
 """
 
 from __future__ import annotations
@@ -18,6 +17,7 @@ from prometheus_client.core import Metric
 from prometheus_client.registry import Collector
 
 from pdmuxd.daemon.metrics.definitions import gauge_family
+from pdmuxd.daemon.process.cpu_quota import quota_periods
 from pdmuxd.daemon.process.duty import Duty
 from pdmuxd.daemon.tokens.pacing import Pace
 
@@ -75,7 +75,6 @@ class HostShares:
 def read_host(proc: Path = Path("/proc"), groups: Path = Path("/sys/fs/cgroup")) -> HostReading:
     """The counters now; what this kernel does not tell is 0."""
     waited_s = pressed_s = stolen_s = all_s = 0.0
-    periods = throttled = 0
     with contextlib.suppress(OSError, ValueError, IndexError):
         waited_s = int((proc / "thread-self" / "schedstat").read_text().split()[1]) / 1e9
     with contextlib.suppress(OSError, ValueError, IndexError):
@@ -83,23 +82,8 @@ def read_host(proc: Path = Path("/proc"), groups: Path = Path("/sys/fs/cgroup"))
     with contextlib.suppress(OSError, ValueError, IndexError):
         ticks = [int(each) for each in (proc / "stat").read_text().splitlines()[0].split()[1:9]]
         stolen_s, all_s = ticks[_STEAL - 1] / 100, sum(ticks) / 100
-    with contextlib.suppress(OSError, ValueError, LookupError):
-        told = dict(line.split() for line in _quota_file(proc, groups).read_text().splitlines())
-        periods, throttled = int(told["nr_periods"]), int(told["nr_throttled"])
-    return HostReading(time.thread_time(), waited_s, pressed_s, stolen_s, all_s, periods, throttled)
-
-
-def _quota_file(proc: Path, groups: Path) -> Path:
-    """Where the control group of this process counts. Raises: OSError, LookupError."""
-    for line in (proc / "self" / "cgroup").read_text().splitlines():
-        number, controllers, path = line.split(":", 2)
-        if number == "0" or "cpu" in controllers.split(","):
-            top = groups if number == "0" else groups / "cpu"
-            # A container may see the path that its host knows, and its own group at the top.
-            for folder in (top / path.lstrip("/"), top):
-                if (found := folder / "cpu.stat").is_file():
-                    return found
-    raise LookupError("no control group counts processor time")
+    periods = quota_periods(proc, groups)
+    return HostReading(time.thread_time(), waited_s, pressed_s, stolen_s, all_s, *periods)
 
 
 class HostLoad:

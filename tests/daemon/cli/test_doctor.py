@@ -46,6 +46,7 @@ HEALTHY = Probes(
     database_revision=lambda url: "0001",
     active_profile=lambda url: "h200-llama-8b, version 2, of NVIDIA H200",
     open_files_limit=lambda: 65536,
+    quota_cores=lambda: None,
     clocks=lambda: NOW,
     clock_synchronised=lambda: True,
     systemd_running=lambda: True,
@@ -82,6 +83,7 @@ def test_every_verdict_is_ok_when_the_machine_is_healthy() -> None:
         "database",
         "profile",
         "open files",
+        "cpu quota",
         "systemd",
         "clock",
         "clock sync",
@@ -272,6 +274,22 @@ def test_a_hint_says_how_to_measure_when_no_profile_is_active() -> None:
     assert finding.verdict is Verdict.INFO
     assert "pdmuxd profile run" in finding.hint
     assert "profile" not in found(database_revision=lambda url: None)
+
+
+@pytest.mark.parametrize(
+    ("cores", "verdict", "text"),
+    [
+        (None, Verdict.OK, "none"),
+        (16.0, Verdict.INFO, "16 processors"),
+        (2.5, Verdict.WARN, "2.5 processors"),
+    ],
+)
+def test_a_quota_of_processors_is_told_and_a_small_one_is_a_warning(
+    cores: float | None, verdict: Verdict, text: str
+) -> None:
+    finding = found(quota_cores=lambda: cores)["cpu quota"]
+    assert (finding.verdict, finding.detail.partition(":")[0]) == (verdict, text)
+    assert ("CPUQuota" in finding.hint) == (cores is not None)
 
 
 def test_a_warning_names_the_needed_limit_when_too_few_files_may_be_open() -> None:

@@ -27,6 +27,7 @@ from pdmuxd.daemon.duties.unsaved import Unsaved
 from pdmuxd.daemon.gateway.limits.limiter import Limiter
 from pdmuxd.daemon.metrics.definitions import histogram
 from pdmuxd.daemon.process.clock import JUMP_TOLD_S, TRUSTED_WITHIN_S, ClockWatch
+from pdmuxd.daemon.process.cpu_quota import quota_cores
 from pdmuxd.daemon.tokens.pacing import MOST_STEPS, Pace
 from pdmuxd.engine.core.errors import StoreError
 
@@ -259,6 +260,29 @@ def test_a_quota_is_read_where_the_processs_own_group_counts(tmp_path: Path, gro
     (counts / "cpu.stat").write_text("usage_usec 5\nnr_periods 100\nnr_throttled 7\nthrottled_usec 9\n")
     now = read_host(tmp_path, tmp_path / "groups")
     assert (now.periods, now.throttled) == (100, 7)
+
+
+@pytest.mark.parametrize(
+    ("group", "files", "cores"),
+    [
+        ("0::/", {"cpu.max": "250000 100000"}, 2.5),
+        ("0::/", {"cpu.max": "max 100000"}, None),
+        ("2:cpu:/", {"cpu/cpu.cfs_quota_us": "400000", "cpu/cpu.cfs_period_us": "100000"}, 4.0),
+        ("2:cpu:/", {"cpu/cpu.cfs_quota_us": "-1", "cpu/cpu.cfs_period_us": "100000"}, None),
+        ("9:pids:/", {}, None),
+    ],
+)
+def test_a_quota_is_told_in_processors(
+    tmp_path: Path, group: str, files: dict[str, str], cores: float | None
+) -> None:
+    (tmp_path / "self").mkdir()
+    (tmp_path / "self" / "cgroup").write_text(f"{group}\n")
+    (tmp_path / "cpu").mkdir()
+    for name in ("cpu.stat", "cpu/cpu.stat"):
+        (tmp_path / name).touch()
+    for name, text in files.items():
+        (tmp_path / name).write_text(f"{text}\n")
+    assert quota_cores(tmp_path, tmp_path) == cores
 
 
 def test_a_group_without_a_quota_has_no_periods(tmp_path: Path) -> None:
