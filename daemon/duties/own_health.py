@@ -63,6 +63,8 @@ class OwnHealth:
             yield Condition(kind="clock_jumped", text=jump)
         late_s, longest_s = self.lag.late_s()
         said = []
+        if (stopped := self.host.stood_still_because()) is not None:
+            said.append(stopped)
         if late_s >= LATE_RATIO * WINDOW_S:
             said.append(
                 f"in the last {WINDOW_S:.0f} s the daemon was late by over {1000 * LATE_S:.0f} ms for "
@@ -70,8 +72,6 @@ class OwnHealth:
             )
         if (short := self.host.short_because()) is not None:
             said.append(short)
-        if (stopped := self.host.stood_still_because()) is not None:
-            said.append(stopped)
         if said:
             yield Condition(kind="loop_late", text="; ".join(said))
 
