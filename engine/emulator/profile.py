@@ -18,7 +18,7 @@ import msgspec
 from pdmuxd.engine.core.errors import ProfileError
 from pdmuxd.engine.core.guard import ContentionGuard, GuardCell
 from pdmuxd.engine.core.latency import SoloRunModel
-from pdmuxd.engine.core.partitions import SmRules
+from pdmuxd.engine.core.partitions import SmRules, aligned_decode
 from pdmuxd.engine.core.policies.base import PolicyContext
 from pdmuxd.engine.core.roofline import SINGLE_GPU
 from pdmuxd.engine.core.shapes import DeviceShape, ModelShape, Overheads, TensorParallel
@@ -79,6 +79,9 @@ class Profile:
     without it. The SMs' clock is a fifth to a quarter lower there than in a campaign."""
     launches: Launches = PDMUXD
     """What the host adds to steps."""
+    decode_in_whole_groups: bool = False
+    """Whether policies choose among the splits that SGLang's engine has there: decode in whole groups of SMs,
+    prefill on the rest (docs/decisions/0014). Else MuxWise's multiples of 16."""
     noise: DeviceNoise = NO_NOISE
     """How the device differs from what is said above."""
 
@@ -150,8 +153,10 @@ class Profile:
         if predictors is not None:
             latency = latency_model(predictors, self.truth)
             guard = contention_guard(predictors)
+        rules = SmRules(total_sms=d.total_sms, min_sms=d.min_sms, multiple_sms=d.multiple_sms)
         return PolicyContext(
-            rules=SmRules(total_sms=d.total_sms, min_sms=d.min_sms, multiple_sms=d.multiple_sms),
+            rules=rules,
+            splits=aligned_decode(rules).splits if self.decode_in_whole_groups else None,
             layers=self.model.layers,
             latency=latency,
             guard=guard,

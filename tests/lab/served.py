@@ -8,7 +8,7 @@ the two (docs/decisions/0040-the-slower-of-prefill-and-slots.md).
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
@@ -17,18 +17,14 @@ import numpy as np
 from ship_profile import serving_profile
 from tenant_floods import TARGET, run
 
-from gpu_servers.options import PROFILES
 from pdmuxd.daemon.replay.generate import KINDS, Kind, Lengths, Part, generate
-from pdmuxd.engine.core.partitions import aligned_decode
-from pdmuxd.engine.core.policies.base import PolicyContext
 from pdmuxd.engine.emulator.noise import DeviceNoise
 from pdmuxd.engine.emulator.profile import Profile, load_profile
 from pdmuxd.engine.emulator.requests import EmulatedRequest
-from pdmuxd.engine.link.predictors import Predictors
 
 SERVED, SERVED_H100 = "served", "served-h100"
 """Llama-8B on an H200 and on an H100 as SGLang serves it: partition kernels, the engine's own splits."""
-H100 = PROFILES.parent / "h100" / "llama-8b-sampled.profile.json.gz"
+SHIPPED = {SERVED: "h200-llama-8b-served", SERVED_H100: "h100-llama-8b-served"}
 
 
 def _kind(about: str, *parts: tuple[float, tuple[float, float, int], tuple[float, float, int]]) -> Kind:
@@ -58,16 +54,6 @@ HELD_OUT: Mapping[str, Kind] = {
 """Shapes that no constant of a policy was chosen by, near those of `pdmuxd generate`."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class EngineSplits(Profile):
-    """Policies choose among the splits that the engine has on this GPU."""
-
-    def context(self, predictors: Predictors | None = None) -> PolicyContext:
-        """As of the profile, with splits of whole groups."""
-        context = super().context(predictors)
-        return replace(context, splits=aligned_decode(context.rules).splits)
-
-
 AT_WORK = (1.013, 0.0, 8.4)
 """Fused steps over the law of a campaign that measures them on a device at work, us of each step, and us of
 each request that decodes in it: 6,907 steps of one H100 (docs/measurements/h100.md, 2026-11-27)."""
@@ -76,32 +62,21 @@ each request that decodes in it: 6,907 steps of one H100 (docs/measurements/h100
 @cache
 def device(name: str) -> Profile:
     """`served`, `served-h100`, or a profile that the emulator ships, or a file. Raises: ProfileError."""
-    # The H200's ratios are of docs/measurements/h200-emulator.md; the H100's are fitted to 43,000 fused steps
-    # of one host (docs/measurements/h100.md).
-    sources = {
-        SERVED: (PROFILES / "llama-8b.partition-kernels.profile.json.gz", 1.03, 600.0, 0.0),
-        SERVED_H100: (H100, 1.08, 0.0, 8.0),
-    }
-    return _served(name, *sources[name]) if name in sources else load_profile(name)
+    return load_profile(SHIPPED.get(name, name))
 
 
 def measured(path: Path) -> Profile:
     """The device of a campaign's profile, as it serves. Raises: ProfileError."""
-    return _served(path.name.partition(".")[0], path, *AT_WORK)
-
-
-def _served(
-    name: str, source: Path, fused_ratio: float, fused_step_us: float, fused_request_us: float
-) -> Profile:
-    made = serving_profile(
-        source,
-        name,
+    fused_ratio, fused_step_us, fused_request_us = AT_WORK
+    return serving_profile(
+        path,
+        path.name.partition(".")[0],
         fused_serving_ratio=fused_ratio,
         colocated_serving_ratio=1.065,  # of the H200: what is beside splits was not measured on an H100
         fused_step_us=fused_step_us,
         fused_request_us=fused_request_us,
+        decode_in_whole_groups=True,
     )
-    return EngineSplits(**{field.name: getattr(made, field.name) for field in fields(made)})
 
 
 class Cell(msgspec.Struct, frozen=True, kw_only=True):

@@ -3,8 +3,15 @@
     python tests/lab ship-profile docs/measurements/h200/llama-8b.profile.json.gz \\
         h200-llama-8b-measured --fused-serving-ratio 1.03 --colocated-serving-ratio 1.065 \\
         --fused-step-us 600 > engine/emulator/profiles/h200-llama-8b-measured.json
+    python tests/lab ship-profile docs/measurements/h200/llama-8b.partition-kernels.profile.json.gz \\
+        h200-llama-8b-served --fused-serving-ratio 1.03 --colocated-serving-ratio 1.065 --fused-step-us 600 \\
+        --decode-in-whole-groups > engine/emulator/profiles/h200-llama-8b-served.json
+    python tests/lab ship-profile docs/measurements/h100/llama-8b-sampled.profile.json.gz \\
+        h100-llama-8b-served --fused-serving-ratio 1.08 --colocated-serving-ratio 1.065 \\
+        --fused-request-us 8 --decode-in-whole-groups > engine/emulator/profiles/h100-llama-8b-served.json
 
-Where the three figures come from is in docs/measurements/h200-emulator.md.
+Where the figures come from is in docs/measurements/h200-emulator.md and h100.md; what is beside splits was
+not measured on an H100.
 """
 
 from __future__ import annotations
@@ -78,15 +85,19 @@ def serving_profile(
     colocated_serving_ratio: float = 1.0,
     fused_step_us: float = 0.0,
     fused_request_us: float = 0.0,
+    decode_in_whole_groups: bool = False,
+    model: str = "llama-8b",
 ) -> Profile:
-    """The emulator's profile of a measured one."""
+    """The emulator's profile of a measured one; `model` is what it serves the model as."""
     made = emulator_profile(refitted(read_file(source)))
     per_layer_s = fused_request_us * 1e-6 / made.model.layers
     return replace(
         made,
         name=name,
+        model=replace(made.model, name=model),
         fused_serving_ratio=fused_serving_ratio,
         colocated_serving_ratio=colocated_serving_ratio,
+        decode_in_whole_groups=decode_in_whole_groups,
         launches=Launches(fused_step_s=fused_step_us * 1e-6, fused_layer_request_s=per_layer_s),
     )
 
@@ -101,6 +112,10 @@ if __name__ == "__main__":
     parser.add_argument("--colocated-serving-ratio", type=float, default=1.0)
     parser.add_argument("--fused-step-us", type=float, default=0.0, help="between two fused steps")
     parser.add_argument("--fused-request-us", type=float, default=0.0, help="of each that decodes in them")
+    parser.add_argument("--model", default="llama-8b", help="its name (default: %(default)s)")
+    parser.add_argument(
+        "--decode-in-whole-groups", action="store_true", help="the engine's splits, not MuxWise's"
+    )
     options = parser.parse_args()
     profile = serving_profile(**vars(options))
     sys.stdout.write(msgspec.json.encode(rounded(msgspec.to_builtins(profile))).decode() + "\n")

@@ -16,7 +16,7 @@ from pdmuxd.engine.profiling.document import read_file
 from pdmuxd.engine.profiling.hardware import predict_s
 from pdmuxd.engine.profiling.measurement import settled
 
-MEASURED = Path(__file__).parents[3] / "docs/measurements/h200"
+MEASURED = Path(__file__).parents[3] / "docs/measurements"
 
 
 @pytest.mark.parametrize("name", DEPLOYMENTS)
@@ -58,21 +58,40 @@ def test_predictions_are_near_the_truth_when_batches_are_common() -> None:
 
 
 @pytest.mark.parametrize(
-    ("model", "fused"),
-    [("llama-8b", 0.005), ("codellama-34b", 0.005), ("qwen3-8b", 0.05), ("qwen3-14b", 0.065)],
+    ("source", "name", "fused"),
+    [
+        ("h200/llama-8b", "h200-llama-8b-measured", 0.005),
+        ("h200/codellama-34b", "h200-codellama-34b-measured", 0.005),
+        ("h200/qwen3-8b", "h200-qwen3-8b-measured", 0.05),
+        ("h200/qwen3-14b", "h200-qwen3-14b-measured", 0.065),
+        ("h200/llama-8b.partition-kernels", "h200-llama-8b-served", 0.02),
+        ("h100/llama-8b-sampled", "h100-llama-8b-served", 0.02),
+    ],
 )
 def test_what_was_measured_on_the_device_is_the_truth_when_a_profile_is_a_measured_one(
-    model: str, fused: float
+    source: str, name: str, fused: float
 ) -> None:
-    measured = read_file(MEASURED / f"{model}.profile.json.gz")
-    truth = load_profile(f"h200-{model}-measured").truth
+    measured = read_file(MEASURED / f"{source}.profile.json.gz")
+    truth = load_profile(name).truth
     errors: dict[str, list[float]] = {}
     for sample in settled(measured.samples):
         if sample.point.mode != "colocated":
             took_s = predict_s(truth, sample.point, measured.captured_decode_bs)
+            if sample.point.mode == "prefill" and sample.launch_s:  # held until all of it was launched
+                took_s = truth.prefill_cost(sample.point.prefill_shape, sample.point.prefill_sms).seconds
             errors.setdefault(sample.point.mode, []).append(abs(took_s / sample.seconds - 1.0))
     for mode, median in (("prefill", 0.03), ("decode", 0.015), ("fused", fused)):
         assert float(np.median(errors[mode])) <= median, mode
+
+
+@pytest.mark.parametrize("device", ["h200", "h100"])
+def test_a_device_as_served_has_the_splits_of_the_engine(device: str) -> None:
+    profile = load_profile(f"{device}-llama-8b-served")
+    splits = profile.policy_context.splits
+    assert splits is not None
+    assert [(each.prefill_sms, each.decode_sms) for each in splits[:3]] == [(124, 8), (116, 16), (108, 24)]
+    assert all(each.decode_sms % 8 == 0 for each in splits)
+    assert load_profile("h200-llama-8b-measured").policy_context.splits is None
 
 
 def test_latency_falls_with_sms_when_the_partition_grows() -> None:
