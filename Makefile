@@ -14,7 +14,7 @@ PYTEST = $(PY) -m pytest -q --numprocesses $(PYTEST_WORKERS) --maxprocesses 8 --
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help install install-sglang wheel lock serve test test-slow test-all test-postgresql test-lowest test-sglang check client docs lint types contracts format mutants
+.PHONY: help install install-sglang wheel lock serve test test-slow test-all test-postgresql test-lowest test-sglang test-sglang-versions check client docs lint types contracts format mutants
 .PHONY: bench-admission bench-control-plane bench-core bench-turns bench-gateway bench-front-end bench-console bench-telemetry bench-history evaluate clean
 
 help: ## Show the commands
@@ -66,6 +66,9 @@ SGLANG_WORKERS ?= 2
 # Another environment that has SGLang and pdmuxd: make test-sglang PYTHON_SGLANG=/path/to/python
 test-sglang: $(READY) $(if $(filter file,$(origin PYTHON_SGLANG)),$(VENV_SGLANG)/.ready) ## Tests on a real SGLang, on the CPU
 	@PYTHON_SGLANG="$(PYTHON_SGLANG)" $(PY) -m pytest -q -m sglang --numprocesses $(SGLANG_WORKERS) --dist loadfile tests/sglang
+
+test-sglang-versions: $(READY) ## Names and tokens with each supported SGLang and the newest: VERSIONS="0.5.22 newest"
+	@$(PY) .ci/sglang_versions.py $(VERSIONS)
 
 lint: $(READY)
 	@$(VENV)/bin/ruff check . && $(VENV)/bin/ruff format --check .

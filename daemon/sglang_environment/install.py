@@ -7,6 +7,7 @@ package lists what the plugin imports.
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
 import sys
@@ -20,7 +21,7 @@ from pathlib import Path
 
 from pdmuxd.daemon.sglang_environment.indexes import uv_environment_beside
 from pdmuxd.engine.core.errors import EngineError, SettingsError
-from pdmuxd.engine.sglang.api.versions import TESTED
+from pdmuxd.engine.sglang.api.versions import TESTED, TRIED
 
 LOCK = "constraints.txt"
 EXTRA = 'extra == "sglang"'
@@ -50,7 +51,7 @@ class Plan:
 
 def plan(folder: Path, version: str) -> Plan:
     """What would be done. Raises: SettingsError for a version that is not supported."""
-    if version not in TESTED:
+    if version not in TESTED and version != os.environ.get(TRIED):
         raise SettingsError(f"--version: {version!r} is not supported; allowed are {', '.join(TESTED)}")
     source = _checkout()
     places = [Path(sysconfig.get_path("data")) / "share" / "pdmuxd" / LOCK]

@@ -29,7 +29,8 @@ def pytest_collection_modifyitems(items):
     for item in items:
         if Path(__file__).parent in item.path.parents:
             item.add_marker("sglang")
-            item.add_marker(pytest.mark.timeout(START_S))
+            if item.get_closest_marker("timeout") is None:
+                item.add_marker(pytest.mark.timeout(START_S))
 
 
 @pytest.fixture(scope="session")

@@ -15,6 +15,9 @@ PROGRAM = Path(tiny_classes.__file__).with_name("paused_classes.py")
 LAB = Path(__file__).parents[1] / "lab"
 LOOPS = {"NanbeigeForCausalLM": 2}
 """How often a model goes through its layers, if not once."""
+ALL_S = 1200
+"""For all classes together: 8 minutes on two cores that others use, too."""
+pytestmark = pytest.mark.timeout(ALL_S)
 
 
 @pytest.fixture(scope="module")
@@ -23,7 +26,7 @@ def said(python, tmp_path_factory):
     paths = os.pathsep.join(map(str, (PROGRAM.parent, LAB)))
     own = environment(TORCHDYNAMO_DISABLE="1", TRITON_INTERPRET="1", PYTHONPATH=paths)
     command = [os.fspath(python), "-P", os.fspath(PROGRAM), os.fspath(tmp_path_factory.mktemp("classes"))]
-    done = subprocess.run(command, env=own, capture_output=True, text=True, timeout=900)
+    done = subprocess.run(command, env=own, capture_output=True, text=True, timeout=ALL_S)
     found = re.findall(r"^(LOGITS|TOKENS) (.*)$", done.stdout, re.MULTILINE)
     assert found, done.stderr[-3000:]
     told = [(what, json.loads(line)) for what, line in found]

@@ -12,6 +12,11 @@ from pdmuxd.engine.link.garbage import GarbageHolder, report_path
 from pdmuxd.engine.sglang.api.types.process import DetokenizerManager, FreezeRequest, TokenizerManager
 
 
+def thresholds_stay(request: FreezeRequest) -> bool:
+    """Whether a user has chosen thresholds; SGLang 0.5.22 does not tell all of its processes."""
+    return bool(getattr(request, "gc_threshold", None))
+
+
 class ProcessGarbage:
     """The holder of this process, made when SGLang freezes."""
 
@@ -37,7 +42,7 @@ class ProcessGarbage:
         self.hold(
             "detokenizer",
             is_idle=lambda: not manager.decode_status,
-            keeps_thresholds=bool(request.gc_threshold),
+            keeps_thresholds=thresholds_stay(request),
         )
 
     def hold(self, process: str, *, is_idle: Callable[[], bool], keeps_thresholds: bool) -> None:

@@ -42,7 +42,7 @@ from pdmuxd.engine.sglang.internals import (
     warming,
     whole_graphs,
 )
-from pdmuxd.engine.sglang.internals.garbage import ProcessGarbage
+from pdmuxd.engine.sglang.internals.garbage import ProcessGarbage, thresholds_stay
 from pdmuxd.engine.sglang.internals.invalid_rows import InvalidRows
 from pdmuxd.engine.sglang.internals.measuring import EngineMeasurer
 from pdmuxd.engine.sglang.internals.scheduler import SchedulerPort
@@ -321,7 +321,7 @@ def _frozen(process: _Process, request: FreezeRequest) -> None:
     process.garbage.hold(
         f"scheduler-{rank}" if rank else "scheduler",
         is_idle=lambda: loop is None or loop.is_idle,
-        keeps_thresholds=bool(request.gc_threshold),
+        keeps_thresholds=thresholds_stay(request),
     )
 
 

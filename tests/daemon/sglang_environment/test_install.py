@@ -19,7 +19,7 @@ from pdmuxd.daemon.sglang_environment.install import (
     plugin_requirements,
 )
 from pdmuxd.engine.core.errors import EngineError, SettingsError
-from pdmuxd.engine.sglang.api.versions import TESTED
+from pdmuxd.engine.sglang.api.versions import TESTED, TRIED
 
 
 @pytest.fixture(autouse=True)
@@ -36,6 +36,11 @@ def wanted(folder: Path, source: Path | None = None) -> Plan:
 def test_a_version_that_is_not_supported_is_refused_and_the_supported_ones_are_named(tmp_path):
     with pytest.raises(SettingsError, match=r"'0\.4\.1' is not supported; allowed are 0\.5\.22, 0\.5\.23"):
         plan(tmp_path, "0.4.1")
+
+
+def test_another_version_is_installed_when_tests_try_it(tmp_path, monkeypatch):
+    monkeypatch.setenv(TRIED, "0.4.1")
+    assert (plan(tmp_path, "0.4.1").version, plan(tmp_path, "0.4.1").lock) == ("0.4.1", None)
 
 
 def test_everything_is_pinned_with_the_newest_version_and_resolved_anew_with_another(tmp_path):
