@@ -16,9 +16,11 @@ processes share two cores, and for each of them a process that does nothing but 
 `@unwatched` asks the daemon for nothing while the load lasts, whatever `--steps` says. `@pinned` gives the
 scheduler and the gateway a core each, with three idle ones behind it, and all others four together: two
 hardware threads of one core slow each other down, and a virtual machine need not say which those are.
-All cells are run once per seed, by turns, so that what is compared meets the same requests within minutes.
+All cells are run once per seed, by turns, so that what is compared meets requests of the same lengths at the
+same times within minutes; their tokens are others, so that none is in the prefix cache.
 
-Every wait is bounded; an arm that would not end before `--until-s` is left out and named.
+Every wait is bounded; an arm that would not end before `--until-s`, or whose policy the engine refuses, is
+left out and named (`drift` and `duet` need `--set "engine.sglang.partitions=..."`, which the message tells).
 """
 
 from __future__ import annotations
@@ -165,11 +167,9 @@ def drawn(load: str, seconds: float, seed: int, rate: float | None) -> list[Answ
     return answers
 
 
-async def sent(
-    target: Mapping[str, Any], answers: Sequence[Answer], extra: Mapping[str, Any], seed: int
-) -> None:
+async def sent(target: Mapping[str, Any], answers: Sequence[Answer], extra: Mapping[str, Any]) -> None:
     """Send each at its time; what is not done `DRAIN_S` after the last is cut."""
-    loop, rng = asyncio.get_running_loop(), random.Random(seed)
+    loop, rng = asyncio.get_running_loop(), random.Random()
     idle: list[Connection] = []
     all_of_them: list[Connection] = []
     begin_s = time.monotonic() + 0.2
@@ -218,7 +218,7 @@ def client() -> None:
     gc.collect()
     gc.freeze()
     gc.disable()
-    asyncio.run(sent(given["target"], answers, given["extra"], given["seed"]))
+    asyncio.run(sent(given["target"], answers, given["extra"]))
     rows = [
         {
             "prompt": a.prompt,
@@ -950,7 +950,11 @@ def main() -> int:
             if time.monotonic() - BEGUN_S + cell.seconds + DRAIN_S + 6 > args.until_s:
                 say(f"no time is left for {cell}, seed {seed}")
                 continue
-            row = arm(one, cell, seed, args)
+            try:
+                row = arm(one, cell, seed, args)
+            except NotInForceError as error:
+                say(f"left out, not in force: {error}")
+                continue
             rows.append(row)
             say(json.dumps(row))
             if args.json is not None:
@@ -989,12 +993,23 @@ def _set_target(one: Serving, tbt_ms: float) -> None:
     _request(one, "tenants/default/slo", "PUT", wanted, ("attainment_ratio",))
 
 
+class NotInForceError(Exception):
+    """The engine keeps the policy that it had."""
+
+
 def _set_policy(one: Serving, policy: str) -> None:
-    """Put it in force and wait for it; raises urllib.error.HTTPError where the engine cannot."""
-    if policy != one.policy:
-        _request(one, "policy", "PUT", {"policy": policy})
-        one.policy = policy
-        time.sleep(2.0)
+    """Put it in force and wait for it, 20 s at most. Raises: NotInForceError."""
+    if policy == one.policy:
+        return
+    _request(one, "policy", "PUT", {"policy": policy})
+    one.policy = ""
+    until_s = time.monotonic() + 20.0
+    while not (shown := _asked(one, "policy")[1])["in_force"]:
+        if shown["why"] or time.monotonic() > until_s:
+            raise NotInForceError(f"{policy}: {shown['why'] or 'no word of the engine for 20 s'}")
+        time.sleep(0.1)
+    one.policy = policy
+    time.sleep(2.0)
 
 
 if __name__ == "__main__":

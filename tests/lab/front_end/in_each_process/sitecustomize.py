@@ -48,10 +48,15 @@ def _waited_s() -> float:
 
 
 def _innermost(frame: FrameType | None) -> list[str]:
-    """A thread's innermost frames, as file:line function."""
+    """A thread's innermost frames, as file:line function; of the import system's own, what it imports."""
     rows: list[str] = []
     while frame is not None and len(rows) < FRAMES:
         code = frame.f_code
+        if code.co_filename.startswith("<frozen importlib"):
+            if code.co_name == "_find_and_load":
+                rows.append(f"import {frame.f_locals.get('name')}")
+            frame = frame.f_back
+            continue
         rows.append(f"{'/'.join(code.co_filename.split('/')[-2:])}:{frame.f_lineno} {code.co_name}")
         frame = frame.f_back
     return rows
