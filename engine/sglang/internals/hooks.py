@@ -32,6 +32,7 @@ from pdmuxd.engine.sglang.gauges import GpuGauges
 from pdmuxd.engine.sglang.internals import (
     describe,
     direct_tokens,
+    expert_bits,
     insertion,
     invalid_rows,
     meeting_point,
@@ -188,7 +189,8 @@ def _capturing(process: _Process) -> Callable[..., None]:
 
 
 def _before_capture(process: _Process, runner: ModelRunner) -> None:
-    """Ahead of all graphs."""
+    """Ahead of all graphs, behind the model."""
+    expert_bits.keep_apart()
     if process.environment.whole_graphs:
         whole_graphs.choose_whole_graphs(runner)
     if process.kernels is not None and process.streams is not None:
