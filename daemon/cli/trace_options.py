@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import re
 import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -24,7 +26,7 @@ from pdmuxd.engine.core.slo import (
     TTFT_PER_1K_RANGE_S,
 )
 from pdmuxd.engine.emulator.fleet import is_fleet, parse_fleet
-from pdmuxd.engine.emulator.noise import STALL_S, DeviceNoise
+from pdmuxd.engine.emulator.noise import STALL_S, DeviceNoise, KindBias, WorkKind
 from pdmuxd.engine.emulator.profile import DEFAULT_PROFILE, Profile, load_profile
 
 
@@ -49,9 +51,10 @@ PROFILE = typer.Option(
 )
 NOISE = typer.Option(
     "--noise",
-    metavar="BIAS,SCATTER,STALLS",
+    metavar="BIAS,SCATTER,STALLS[,KIND[@SIZE]=BIAS...]",
     help="Let the device differ from its profile, in percent: how much longer all work takes, how much each "
-    f"piece of work scatters (sigma), how many pieces stand still for {STALL_S * 1000.0:g} ms.",
+    f"piece of work scatters (sigma), how many pieces stand still for {STALL_S * 1000.0:g} ms; and how much "
+    "longer decode, fused or prefill takes by itself, from so many requests or new tokens on.",
 )
 SORT = typer.Option("--sort", help="Accept a trace that is not in order of arrival.")
 DROP = typer.Option("--drop-too-long", help="Leave out requests that the engine cannot hold.")
@@ -118,23 +121,44 @@ class OutputOptions:
     no_progress: Annotated[bool, NO_PROGRESS] = False
 
 
+_BIAS_PERCENT = (-50.0, 100.0)
+_KIND_BIAS = re.compile(r"(decode|fused|prefill)(?:@(\d{1,7}))?=([-+]?\d+(?:\.\d+)?)")
+
+
 def parse_noise(text: str) -> DeviceNoise:
-    """`BIAS,SCATTER,STALLS` in percent. Raises: BadParameter."""
-    try:
-        percent = [float(part) for part in text.split(",")]
-    except ValueError:
-        percent = []
-    ranges = ((-50.0, 100.0), (0.0, 50.0), (0.0, 10.0))
-    if len(percent) != len(ranges) or not all(
-        low <= one <= high for one, (low, high) in zip(percent, ranges, strict=True)
+    """`BIAS,SCATTER,STALLS[,KIND[@SIZE]=BIAS...]` in percent. Raises: BadParameter."""
+    ranges = (_BIAS_PERCENT, (0.0, 50.0), (0.0, 10.0))
+    parts = text.split(",")
+    percent = [number for part in parts[: len(ranges)] if (number := _finite(part)) is not None]
+    found = [_KIND_BIAS.fullmatch(part.strip()) for part in parts[len(ranges) :]]
+    by_kind = [
+        KindBias(kind=WorkKind(one[1]), from_size=int(one[2] or 0), bias_ratio=float(one[3]) / 100.0)
+        for one in found
+        if one is not None
+    ]
+    if (
+        len(percent) != len(ranges)
+        or len(by_kind) != len(found)
+        or not all(low <= one <= high for one, (low, high) in zip(percent, ranges, strict=True))
+        or not all(_BIAS_PERCENT[0] <= 100.0 * one.bias_ratio <= _BIAS_PERCENT[1] for one in by_kind)
     ):
         raise typer.BadParameter(
             f"{text!r} is not allowed; give bias from -50 to 100, scatter from 0 to 50 and stalls from 0 to "
-            "10 percent, with commas between, such as 8,6,0.3",
+            "10 percent, with commas between, such as 8,6,0.3; behind them, if wanted, the bias of decode, "
+            "fused or prefill alone, from a size on, such as 8,6,0.3,fused@512=20,prefill=-10",
             param_hint="'--noise'",
         )
     bias, scatter, stalls = (one / 100.0 for one in percent)
-    return DeviceNoise(bias_ratio=bias, scatter_ratio=scatter, stall_ratio=stalls)
+    return DeviceNoise(bias_ratio=bias, scatter_ratio=scatter, stall_ratio=stalls, by_kind=tuple(by_kind))
+
+
+def _finite(text: str) -> float | None:
+    """The number that `text` says, if it says one."""
+    try:
+        number = float(text)
+    except ValueError:
+        return None
+    return number if math.isfinite(number) else None
 
 
 def refuse_together(both: bool, one: str, other: str) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from pdmuxd.daemon.replay.document import ProfileDocument, ReplayDocument
-from pdmuxd.engine.emulator.noise import NO_NOISE
+from pdmuxd.engine.emulator.noise import NO_NOISE, WorkKind
 
 DERIVED_PROFILE = (
     "The profile is derived, not measured: good for comparing policies, not for a device's numbers."
@@ -23,6 +23,10 @@ def profile_notes(profile: ProfileDocument) -> Iterator[str]:
             f"of {100.0 * noise.scatter_ratio:g}%, and {100.0 * noise.stall_ratio:g}% of it stalls for "
             f"{1000.0 * noise.stall_s:g} ms."
         )
+    for one in noise.by_kind:
+        of = "decoding requests" if one.kind is WorkKind.DECODE else "new prompt tokens"
+        size = f" of {one.from_size:,} {of} and more" if one.from_size else ""
+        yield f"Besides, {one.kind} work{size} takes {100.0 * one.bias_ratio:+g}%."
 
 
 def notes(document: ReplayDocument) -> list[str]:

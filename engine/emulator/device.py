@@ -14,7 +14,7 @@ import math
 from collections import deque
 from dataclasses import dataclass, field
 
-from pdmuxd.engine.emulator.noise import NO_NOISE, DeviceNoise
+from pdmuxd.engine.emulator.noise import NO_NOISE, DeviceNoise, WorkKind
 
 _DONE_S = 1e-9
 """Less work than this is a rounding error: the clock counts hours."""
@@ -90,15 +90,23 @@ class Device:
         self._prefill_ratio = prefill_colocated_ratio
         self._serving_ratio = colocated_serving_ratio
         self._throttle_ratio = 1.0
+        self._noise = noise
         self._lasting = None if noise == NO_NOISE else noise.lasting()
 
     def launch(
-        self, stream: Stream, *, solo_s: float, sms: int, hbm_bytes: float, after: Event | None = None
+        self,
+        stream: Stream,
+        *,
+        solo_s: float,
+        sms: int,
+        hbm_bytes: float,
+        after: Event | None = None,
+        of: tuple[WorkKind, int] = (WorkKind.DECODE, 0),
     ) -> Work:
         """Queue work; it asks for `hbm_bytes / solo_s` of bandwidth while it runs, which is not before the
-        event `after` was passed."""
+        event `after` was passed. `of` is its kind and size, by which the device's noise goes."""
         if self._lasting is not None:
-            solo_s = self._lasting(solo_s)
+            solo_s = self._lasting(solo_s * self._noise.by_kind_ratio(*of))
         bytes_per_s = hbm_bytes / solo_s if solo_s > 0.0 else 0.0
         work = Work(left_s=solo_s, sms=sms, bytes_per_s=bytes_per_s, after=after)
         stream.work.append(work)

@@ -1,4 +1,5 @@
-"""How the emulated device differs from its own profile, as a real one does: bias, scatter, stalls.
+"""How the emulated device differs from its own profile, as a real one does: bias, scatter, stalls, and errors
+of one kind of work, or of large work of a kind, alone.
 
 Without it fused steps take exactly what policies predict, and a policy that relies on that looks better than
 it is. The same seed gives the same run.
@@ -10,9 +11,28 @@ import math
 import random
 from collections.abc import Callable
 from dataclasses import dataclass
+from enum import StrEnum
 
 STALL_S = 0.02
 """On one H200 (Llama-8B, SGLang 0.5.23) launches stood still for 10 to 24 ms when a kernel was loaded."""
+
+
+class WorkKind(StrEnum):
+    """What a piece of work is. Its size is counted in requests (decode) or new prompt tokens."""
+
+    DECODE = "decode"
+    FUSED = "fused"
+    PREFILL = "prefill"
+    """On its own stream, by layers."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KindBias:
+    """Work of one kind and at least one size takes this much longer."""
+
+    kind: WorkKind
+    bias_ratio: float
+    from_size: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,6 +47,13 @@ class DeviceNoise:
     """The share of works that stand still for `stall_s` as well."""
     stall_s: float = STALL_S
     seed: int = 0
+    by_kind: tuple[KindBias, ...] = ()
+    """Beside `bias_ratio`; of several that fit a piece of work all count."""
+
+    def by_kind_ratio(self, kind: WorkKind, size: int) -> float:
+        """How many times as long work of that kind and size takes, beside what all work does."""
+        fitting = (one for one in self.by_kind if one.kind is kind and size >= one.from_size)
+        return math.prod(1.0 + one.bias_ratio for one in fitting)
 
     def lasting(self) -> Callable[[float], float]:
         """Turn seconds by the profile into seconds on the device; one call for each piece of work, in

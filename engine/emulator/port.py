@@ -15,6 +15,7 @@ from pdmuxd.engine.emulator.book import EmulatedBook
 from pdmuxd.engine.emulator.device import Device, Event, Work
 from pdmuxd.engine.emulator.graphs import padded, padded_prefill
 from pdmuxd.engine.emulator.kv import KvPool
+from pdmuxd.engine.emulator.noise import WorkKind
 from pdmuxd.engine.emulator.profile import Profile
 from pdmuxd.engine.emulator.streams import EmulatedStreams
 from pdmuxd.engine.loop.requests import RefusalCause
@@ -237,8 +238,7 @@ class EmulatedDecodeStream:
     def _fill(self, request_ids: Sequence[str], budget_tokens: int) -> list[tuple[Admitted, int]]:
         """The prompt under way first, then new requests in order, while budget and KV last."""
         book, now_s = self._book, self._port.device.now_s
-        chunks: list[tuple[Admitted, int]] = []
-        waiting = iter(request_ids)
+        chunks, waiting = list[tuple[Admitted, int]](), iter(request_ids)
         member = book.chunked
         while budget_tokens > 0:
             if member is None:
@@ -274,17 +274,19 @@ class EmulatedDecodeStream:
     ) -> EmulatedStep:
         port, book, batch = self._port, self._book, self._book.batch
         solo_s, port.switch_s = solo_s + port.switch_s, 0.0
-        work = port.device.launch(port.device.decode, solo_s=solo_s, sms=sms, hbm_bytes=hbm_bytes)
-        index, bs = batch.steps, len(batch.members) - len(sitting_out) if decodes else 0
+        bs = len(batch.members) - len(sitting_out) if decodes else 0
+        prompt_tokens = sum(tokens for _, tokens in chunks)
+        of = (WorkKind.FUSED, prompt_tokens) if chunks else (WorkKind.DECODE, bs)
+        work = port.device.launch(port.device.decode, solo_s=solo_s, sms=sms, hbm_bytes=hbm_bytes, of=of)
         step = EmulatedStep(
             start=work.start,
             end=work.end,
-            index=index,
+            index=batch.steps,
             decoding=bs,
             is_decode=decodes,
             ended=batch.step(sitting_out) if decodes else [],
             completed=[],
-            prompt_tokens=sum(tokens for _, tokens in chunks),
+            prompt_tokens=prompt_tokens,
         )
         if chunks:
             book.chunked = None
@@ -332,10 +334,8 @@ class EmulatedPrefillStream:
         port, total, overheads = self._port, self._port.layers, self._port.profile.overheads
         sms = port.prefill_sms()
         cost = port.profile.truth.prefill_cost(batch.graph_shape or batch.shape, sms)
-        layer_s, host_s = (
-            max(cost.seconds / total, overheads.layer_launch_s),
-            overheads.layer_launch_s * layers,
-        )
+        layer_s = max(cost.seconds / total, overheads.layer_launch_s)
+        host_s = overheads.layer_launch_s * layers
         if batch.graph_shape is not None:
             if layers != total:
                 raise EngineInvariantError("a part of a captured prefill graph was launched")
@@ -346,6 +346,7 @@ class EmulatedPrefillStream:
             sms=sms,
             hbm_bytes=cost.hbm_bytes * layers / total,
             after=port.fused_end,
+            of=(WorkKind.PREFILL, batch.shape.new_tokens),
         )
         batch.layers_launched += layers
         port.spend(host_s)
@@ -368,6 +369,7 @@ class EmulatedPrefillStream:
                 sms=sms,
                 hbm_bytes=cost.hbm_bytes / total,
                 after=port.fused_end,
+                of=(WorkKind.PREFILL, shape.new_tokens),
             )
             works.append(work)
         batch.layers_launched += count

@@ -151,6 +151,9 @@ def test_number_and_first_are_named_when_requests_do_not_fit(
         (["--noise", "8,6"], "'8,6' is not allowed; give bias from -50 to 100, scatter from 0 to 50"),
         (["--noise", "8,6,11"], "stalls from 0 to 10 percent"),
         (["--noise", "nan,6,0"], "'nan,6,0' is not allowed"),
+        (["--noise", "8,6,0.3,fused"], "'8,6,0.3,fused' is not allowed"),
+        (["--noise", "8,6,0.3,fused@512=101"], "the bias of decode, fused or prefill alone, from a size on"),
+        (["--noise", "8,6,0.3,splits=4"], "such as 8,6,0.3,fused@512=20,prefill=-10"),
         (["--jobs", "0"], "--jobs"),
     ],
 )

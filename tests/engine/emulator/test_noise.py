@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from engines import PROFILE
+from engines import PROFILE, engine, request, run_until_idle
 
-from pdmuxd.engine.emulator.noise import NO_NOISE, DeviceNoise
+from pdmuxd.engine.emulator.noise import NO_NOISE, DeviceNoise, KindBias, WorkKind
 
 
 def test_work_takes_what_bias_scatter_and_stalls_say() -> None:
@@ -31,3 +31,44 @@ def test_a_profile_s_device_has_its_noise() -> None:
     work = device.launch(device.decode, solo_s=2.0, sms=132, hbm_bytes=0.0)
     assert device.run_until(work.end) == pytest.approx(3.0)
     assert PROFILE.noise == NO_NOISE
+
+
+def test_work_of_one_kind_and_size_may_take_longer_by_itself() -> None:
+    noise = DeviceNoise(
+        bias_ratio=0.5,
+        by_kind=(
+            KindBias(kind=WorkKind.FUSED, bias_ratio=0.2, from_size=512),
+            KindBias(kind=WorkKind.FUSED, bias_ratio=1.0, from_size=1024),
+            KindBias(kind=WorkKind.PREFILL, bias_ratio=-0.5),
+        ),
+    )
+    device = replace(PROFILE, noise=noise).new_device()
+
+    def lasts_s(kind: WorkKind, size: int) -> float:
+        begun_s = device.now_s
+        work = device.launch(device.decode, solo_s=1.0, sms=132, hbm_bytes=0.0, of=(kind, size))
+        return device.run_until(work.end) - begun_s
+
+    assert lasts_s(WorkKind.DECODE, 2048) == pytest.approx(1.5)
+    assert lasts_s(WorkKind.FUSED, 511) == pytest.approx(1.5)
+    assert lasts_s(WorkKind.FUSED, 512) == pytest.approx(1.8)
+    assert lasts_s(WorkKind.FUSED, 1024) == pytest.approx(3.6)
+    assert lasts_s(WorkKind.PREFILL, 1) == pytest.approx(0.75)
+
+
+@pytest.mark.parametrize(
+    ("policy", "kind", "other"),
+    [("muxwise", "prefill", "fused"), ("slack/chunked:512", "fused", "prefill")],
+)
+def test_what_a_policy_launches_is_named_as_what_it_is(policy: str, kind: str, other: str) -> None:
+    def ended_s(*slower: str) -> float:
+        by_kind = tuple(KindBias(kind=WorkKind(name), bias_ratio=0.5) for name in slower)
+        made = engine(policy, profile=replace(PROFILE, noise=DeviceNoise(by_kind=by_kind)))
+        for number in range(4):
+            made.submit(request(str(number), input_tokens=4000, output_tokens=20), 0.0)
+        run_until_idle(made)
+        return made.now_s
+
+    assert ended_s(kind) > 1.2 * ended_s()
+    assert ended_s("decode") > 1.05 * ended_s()
+    assert ended_s(other) == ended_s()
