@@ -167,8 +167,8 @@ def drawn(load: str, seconds: float, seed: int, rate: float | None) -> list[Answ
     return answers
 
 
-async def sent(target: Mapping[str, Any], answers: Sequence[Answer], extra: Mapping[str, Any]) -> None:
-    """Send each at its time; what is not done `DRAIN_S` after the last is cut."""
+async def sent(target: Mapping[str, Any], answers: Sequence[Answer], extra: Mapping[str, Any]) -> float:
+    """Send each at its time; what is not done `DRAIN_S` after the last is cut. When arrivals began."""
     loop, rng = asyncio.get_running_loop(), random.Random()
     idle: list[Connection] = []
     all_of_them: list[Connection] = []
@@ -207,6 +207,7 @@ async def sent(target: Mapping[str, Any], answers: Sequence[Answer], extra: Mapp
         connection.answer = None
         if connection.transport is not None:
             connection.transport.abort()
+    return begin_s
 
 
 def client() -> None:
@@ -218,7 +219,7 @@ def client() -> None:
     gc.collect()
     gc.freeze()
     gc.disable()
-    asyncio.run(sent(given["target"], answers, given["extra"]))
+    begin_s = asyncio.run(sent(given["target"], answers, given["extra"]))
     rows = [
         {
             "prompt": a.prompt,
@@ -227,6 +228,7 @@ def client() -> None:
             "done": a.is_done,
             "error": a.error,
             "sent_late_s": a.sent_late_s,
+            "last_s": a.last_s - begin_s,
         }
         for a in answers
     ]
@@ -583,7 +585,7 @@ def arm(one: Serving, cell: CellOptions, seed: int, args: argparse.Namespace) ->
     row |= {"tbt_ms": cell.tbt_ms, "rate": cell.rate or LOADS[load][0], "seconds": seconds}
     row |= {"is_slow_host": cell.is_slow}
     row |= judged(answers, cell.tbt_ms / 1e3)
-    row["seconds_to_the_last_answer"] = end_s - begin_s
+    row["seconds_to_the_last_answer"] = max((one["last_s"] for one in answers), default=0.0)
     row["first_error"] = next((answer["error"] for answer in answers if answer["error"]), "")
     late_at_steps = told["pdmuxd_tbt_gaps_total"] - told["pdmuxd_tbt_gaps_met_total"]
     row |= {
