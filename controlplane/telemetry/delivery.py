@@ -16,7 +16,6 @@ GAP_QUANTILE = 0.99
 """An answer is in time if this quantile of its gaps is: what is promised to no tenant is kept for each."""
 TAIL_GAPS = 20
 """Beyond the quantile at least: the standard error of fewer is over a fifth of that tail."""
-MIN_GAPS = round(TAIL_GAPS / (1.0 - GAP_QUANTILE))
 
 
 class Way(StrEnum):

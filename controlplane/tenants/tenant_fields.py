@@ -8,10 +8,10 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypedDict, get_args
 
 from pdmuxd.engine.core.errors import InvalidValueError
-from pdmuxd.engine.core.slo import LateAction, PriorityClass
+from pdmuxd.engine.core.slo import TENANT_NAME, LateAction, PriorityClass
 
 NAME_MAX = 63
-NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,62}")
+NAME = re.compile(TENANT_NAME)
 NAME_ALLOWED = "1 to 63 characters of a-z, 0-9 and -, the first not a -"
 
 MAX_IN_FLIGHT_RANGE = (1, 65536)

@@ -122,7 +122,7 @@ class OutputOptions:
 
 
 _BIAS_PERCENT = (-50.0, 100.0)
-_KIND_BIAS = re.compile(r"(decode|fused|prefill)(?:@(\d{1,7}))?=([-+]?\d+(?:\.\d+)?)")
+_KIND_BIAS = re.compile(rf"({'|'.join(WorkKind)})(?:@(\d{{1,7}}))?=([-+]?\d+(?:\.\d+)?)")
 
 
 def parse_noise(text: str) -> DeviceNoise:

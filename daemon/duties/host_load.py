@@ -17,7 +17,7 @@ from prometheus_client.core import Metric
 from prometheus_client.registry import Collector
 
 from pdmuxd.daemon.metrics.definitions import gauge_family
-from pdmuxd.daemon.process.cpu_quota import quota_periods
+from pdmuxd.daemon.process.cpu_quota import GROUPS, PROC, quota_periods
 from pdmuxd.daemon.process.duty import Duty
 from pdmuxd.daemon.tokens.pacing import Pace
 
@@ -72,7 +72,7 @@ class HostShares:
         )
 
 
-def read_host(proc: Path = Path("/proc"), groups: Path = Path("/sys/fs/cgroup")) -> HostReading:
+def read_host(proc: Path = PROC, groups: Path = GROUPS) -> HostReading:
     """The counters now; what this kernel does not tell is 0."""
     waited_s = pressed_s = stolen_s = all_s = 0.0
     with contextlib.suppress(OSError, ValueError, IndexError):

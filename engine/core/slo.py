@@ -8,6 +8,8 @@ from typing import Literal
 
 from pdmuxd.engine.core.errors import SloError
 
+TENANT_NAME = "[a-z0-9][a-z0-9-]{0,62}"
+"""What a tenant may be called, as a regular expression for the whole of it."""
 TBT_RANGE_S = (0.001, 10.0)
 TTFT_FIXED_RANGE_S = (0.001, 600.0)
 TTFT_PER_1K_RANGE_S = (0.0, 600.0)

@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from pdmuxd.engine.core.errors import SettingsError
+from pdmuxd.engine.core.slo import TENANT_NAME
 
 _OURS = "pdmuxd sets it"
 _ONE_STAGE = "multiplexing needs all layers on one GPU group"
@@ -121,8 +122,6 @@ def value_of(flag: str, words: Sequence[str]) -> str | None:
 ADAPTERS = "--lora-paths"
 _SHORTEST = "--lora-p"
 """SGLang's parser takes it for ADAPTERS."""
-TENANT = re.compile(r"[a-z0-9][a-z0-9-]{0,62}")
-"""What a tenant may be called (`controlplane/tenants/tenant_fields.py`)."""
 
 
 def adapters(words: Sequence[str]) -> dict[str, str]:
@@ -145,7 +144,7 @@ def adapters(words: Sequence[str]) -> dict[str, str]:
             if not equals:
                 continue
         tenant, equals, folder = value.partition("=")
-        if not (TENANT.fullmatch(tenant) and folder) or tenant in found:
+        if not (re.fullmatch(TENANT_NAME, tenant) and folder) or tenant in found:
             raise SettingsError(
                 f"SGLang's flag {ADAPTERS}: {value[:80]!r} is not allowed; give each tenant's adapter once, "
                 "as TENANT=FOLDER"

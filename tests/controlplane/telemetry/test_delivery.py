@@ -6,13 +6,14 @@ import pytest
 from observations import linear_context
 from telemetry_feeds import request_record
 
-from pdmuxd.controlplane.telemetry.delivery import MIN_GAPS, DeliveryLateness, Way
+from pdmuxd.controlplane.telemetry.delivery import DeliveryLateness, Way
 from pdmuxd.controlplane.telemetry.judged import Delivered, judge
 from pdmuxd.daemon.duties.delivery_check import DeliveryKeeper
 from pdmuxd.engine.core.policies.base import MEASURED_DELIVERY_SHARE
 from pdmuxd.engine.link.durations import bucket_of
 
 GAPS = 100
+MIN_GAPS = 2_000
 
 
 def ended(made_s: float, written_s: float | None, *, is_direct: bool = False):

@@ -13,8 +13,8 @@ from adapters import write_adapter
 from gpu_servers.model_folder import write_model_folder
 from pdmuxd.controlplane.tenants.tenant_fields import NAME
 from pdmuxd.engine.core.errors import SettingsError
+from pdmuxd.engine.core.slo import TENANT_NAME
 from pdmuxd.engine.sglang.launch.adapters import check_adapters
-from pdmuxd.engine.sglang.launch.flags import TENANT
 
 
 @pytest.fixture
@@ -148,4 +148,4 @@ def test_an_adapter_is_refused_when_its_rank_is_above_the_greatest(model: Path, 
 
 
 def test_a_tenant_has_the_name_that_the_control_plane_allows() -> None:
-    assert TENANT.pattern == NAME.pattern
+    assert NAME.pattern == TENANT_NAME

@@ -33,7 +33,7 @@ IDLE = frozenset({"_worker", "wait", "get"})
 PYTHONS = (700, 10, 10)
 DAEMONS = (10_000, 10, 10)
 """Of pdmuxd's daemon, before its collector was held."""
-GAPS_ENOUGH = 2_000
+TAILS: list[int] = []
 TURNS: list[Callable[..., Coroutine[object, object, None]]] = []
 FLUSHES: list[Callable[..., Coroutine[object, object, None]]] = []
 """The product's own."""
@@ -143,7 +143,9 @@ def _measure_delivery(*, is_on: bool) -> None:
     """Without gaps enough to measure, what was planned with stays: an arm without comes before those with."""
     from pdmuxd.controlplane.telemetry import delivery
 
-    delivery.MIN_GAPS = GAPS_ENOUGH if is_on else sys.maxsize
+    if not TAILS:
+        TAILS.append(delivery.TAIL_GAPS)
+    delivery.TAIL_GAPS = TAILS[0] if is_on else sys.maxsize
 
 
 def _one_by_one(*, is_on: bool) -> None:
