@@ -90,6 +90,7 @@ class ForkedProcess:
         """Its exit code, negative for a signal; None while it runs."""
         if self.returncode is None and select.select([self._end], [], [], 0)[0]:
             self.returncode = int(self._said.readline() or -signal.SIGKILL)
+            self._said.close()  # the socket stays open as long as this is
             self._end.close()
         return self.returncode
 

@@ -415,7 +415,8 @@ async def ask_all(
 ) -> Answers:
     """The tokens of each answer, in the order of the prompts, which are of each tenant in turn; shorter where
     it was aborted."""
-    limits = httpx.Limits(max_connections=None)
+    # A server closes a connection that idles for 5 s, and one that is used just then fails: none is kept.
+    limits = httpx.Limits(max_connections=None, max_keepalive_connections=0)
     headers = {"Authorization": f"Bearer {KEY}"}
     async with httpx.AsyncClient(base_url=base_url, limits=limits, timeout=300, headers=headers) as client:
         asked = zip(prompts.all, itertools.cycle(tenants), strict=False)
