@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import shutil
+import subprocess
 from pathlib import Path
 
 import numpy as np
@@ -10,6 +12,10 @@ import sglang_plugin
 import unpinned
 
 RANK = 8
+_PICKLE = """
+import sys, safetensors.torch, torch
+torch.save(safetensors.torch.load_file(sys.argv[1]), sys.argv[2])
+"""
 FLAGS = ("--lora-backend", "torch_native")
 
 
@@ -57,3 +63,22 @@ def write_adapter(folder: Path, model: Path, *, seed: int) -> Path:
     told |= {"target_modules": [product.rpartition(".")[2] for product in products]}
     (folder / "adapter_config.json").write_text(json.dumps(told))
     return folder
+
+
+def pickle_weights(python: Path, folder: Path) -> Path:
+    """Turn an adapter's weights into those that PyTorch pickles; returns `folder`."""
+    file = folder / "adapter_model.safetensors"
+    subprocess.run([python, "-c", _PICKLE, file, file.with_suffix(".bin")], check=True, timeout=120)
+    file.unlink()
+    return folder
+
+
+def put_on_hub(cache: Path, name: str, folder: Path) -> dict[str, str]:
+    """Move a folder into a hub's cache, as if it had been fetched; the environment that finds it there."""
+    repository = cache / "hub" / f"models--{name.replace('/', '--')}"
+    revision = "0" * 40
+    (repository / "refs").mkdir(parents=True)
+    (repository / "refs" / "main").write_text(revision)
+    (repository / "snapshots").mkdir()
+    shutil.move(folder, repository / "snapshots" / revision)
+    return {"HF_HOME": str(cache), "HF_HUB_OFFLINE": "1"}

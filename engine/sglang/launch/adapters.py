@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TypeAlias
 
 from pdmuxd.engine.core.errors import SettingsError
 from pdmuxd.engine.core.shapes import ModelShape
@@ -28,31 +28,59 @@ _WEIGHT = re.compile(r"layers\.(\d+)\.(.+)\.lora_([AB])\b")
 _ENCODERS = ("vision", "visual", "audio")
 _MOST_HEADER = 100_000_000
 """Bytes, as the library safetensors allows."""
+_PATTERNS = ("*.safetensors", "*.bin", "*.pt")
+"""SGLang's loader takes the files of the first that any file has."""
+_OF_TRAINING = ("training_args.bin", "optimizer.bin", "optimizer.pt", "scheduler.pt", "scaler.pt")
+"""And leaves these out."""
+
+Shapes: TypeAlias = Mapping[str, object]
+"""The shape of each tensor of a file, by its name: a list of sizes, if the file is as it should be."""
+ReadPickled: TypeAlias = Callable[[Path], Shapes | None]
+"""Reads a file that PyTorch has pickled; None if it cannot be read."""
 
 
-def check_adapters(model: str, extra: Sequence[str]) -> None:
+def check_adapters(model: str, extra: Sequence[str], *, read_pickled: ReadPickled | None = None) -> None:
     """Each folder of `--lora-paths` has an adapter that fits the model. Raises: SettingsError naming it.
 
-    What is on a hub, and weights that are no safetensors, are left to SGLang.
+    What is on a hub is left alone, and so are pickled weights where nothing reads them; the engine's process
+    looks into both (`fetching.py`).
     """
     config = read_config(Path(model).expanduser())
     shape = None if config is None else shape_of_config(config, model)
     is_plain = config is not None and text_config(config).get("model_type") in _PLAIN
     for tenant, folder in adapters(extra).items():
-        for why in _unfit(folder, shape, is_plain=is_plain, most_rank=value_of("--max-lora-rank", extra)):
+        rank = value_of("--max-lora-rank", extra)
+        for why in _unfit(folder, shape, read_pickled, is_plain=is_plain, most_rank=rank):
             raise SettingsError(f"SGLang's flag {ADAPTERS}: {tenant}'s adapter {folder} {why}")
 
 
-def _unfit(folder: str, shape: ModelShape | None, *, is_plain: bool, most_rank: str | None) -> Iterator[str]:
+def is_on_hub(folder: str) -> bool:
+    """Whether an adapter's or a model's name is taken for a hub's, as SGLang does with what is no folder."""
+    path = Path(folder)
+    return not path.exists() and not folder.startswith(("/", ".", "~")) and folder.count("/") == 1
+
+
+def _unfit(
+    folder: str,
+    shape: ModelShape | None,
+    read_pickled: ReadPickled | None,
+    *,
+    is_plain: bool,
+    most_rank: str | None,
+) -> Iterator[str]:
     path = Path(folder)
     if not path.is_dir():
-        if path.exists() or folder.startswith(("/", ".", "~")) or folder.count("/") != 1:
+        if not is_on_hub(folder):
             yield "is no folder"
         return
     told = read_config(path, _CONFIG)
     if told is None:
         yield f"has no {_CONFIG} that can be read"
         return
+    if str(told.get("peft_type")).lower() != "lora":
+        yield f"is no LoRA: peft_type of its {_CONFIG} is {told.get('peft_type')!r}"
+    if not isinstance(told.get("lora_alpha"), int | float):
+        yield f"has no scale: lora_alpha of its {_CONFIG} is {told.get('lora_alpha')!r}"
     rank = told.get("r")
     if not isinstance(rank, int) or rank <= 0:
         yield f"has no rank: r of its {_CONFIG} is {rank!r}"
@@ -69,7 +97,7 @@ def _unfit(folder: str, shape: ModelShape | None, *, is_plain: bool, most_rank: 
         return
     if shape is not None:
         yield from _added_tokens(path, shape)
-        yield from _weights(path, shape, rank, targets, is_plain=is_plain)
+        yield from _weights(path, shape, read_pickled, rank, targets, is_plain=is_plain)
 
 
 def _added_tokens(path: Path, shape: ModelShape) -> Iterator[str]:
@@ -79,20 +107,29 @@ def _added_tokens(path: Path, shape: ModelShape) -> Iterator[str]:
 
 
 def _weights(
-    path: Path, shape: ModelShape, rank: int, targets: list[str] | None, *, is_plain: bool
+    path: Path,
+    shape: ModelShape,
+    read_pickled: ReadPickled | None,
+    rank: int,
+    targets: list[str] | None,
+    *,
+    is_plain: bool,
 ) -> Iterator[str]:
-    files = sorted(path.glob("*.safetensors"))
-    if not files and not any(path.glob("*.bin")):
+    files = _files(path)
+    if not files:
         yield "has no weights (adapter_model.safetensors)"
+        return
     count = 0
     for file in files:
-        header = _header(file)
-        if header is None:
+        read = _header if file.suffix == ".safetensors" else read_pickled
+        if read is None:
+            return
+        shapes = read(file)
+        if shapes is None:
             yield f"has weights that cannot be read: {file.name}"
             return
-        for name, told in header.items():
+        for name, dims in shapes.items():
             found = _WEIGHT.search(name)
-            dims = told.get("shape") if isinstance(told, dict) else None
             if found is None or not isinstance(dims, list) or any(word in name for word in _ENCODERS):
                 continue
             count += 1
@@ -103,8 +140,13 @@ def _weights(
                 yield f"has weights for {module}, which its target_modules do not name"
             if len(dims) == 2:
                 yield from _dims(name, module.rpartition(".")[2], part, dims, shape, rank, is_plain=is_plain)
-    if files and not count:
+    if not count:
         yield "has no weights for the model's layers"
+
+
+def _files(path: Path) -> list[Path]:
+    found = next(filter(None, (sorted(path.glob(pattern)) for pattern in _PATTERNS)), [])
+    return [file for file in found if not file.name.endswith(_OF_TRAINING)]
 
 
 def _dims(
@@ -127,7 +169,7 @@ def _dims(
         yield f"is of another model: {name} has width {width}, not {should}"
 
 
-def _header(file: Path) -> dict[str, Any] | None:
+def _header(file: Path) -> Shapes | None:
     """Names and shapes of a safetensors file: the length in 8 bytes, little-endian, then JSON."""
     try:
         with file.open("rb") as opened:
@@ -135,4 +177,6 @@ def _header(file: Path) -> dict[str, Any] | None:
             header = json.loads(opened.read(length)) if length <= _MOST_HEADER else None
     except (OSError, ValueError, RecursionError):
         return None
-    return header if isinstance(header, dict) else None
+    if not isinstance(header, dict):
+        return None
+    return {name: told.get("shape") for name, told in header.items() if isinstance(told, dict)}

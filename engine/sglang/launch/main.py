@@ -8,15 +8,16 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import pairwise
 
 from pdmuxd.engine.core.errors import EngineError, PdmuxdError
 from pdmuxd.engine.core.policies.registry import parse_policy
 from pdmuxd.engine.sglang.environment import PluginEnvironment
 from pdmuxd.engine.sglang.launch import parent
-from pdmuxd.engine.sglang.launch.adapters import check_adapters
 from pdmuxd.engine.sglang.launch.arguments import KEY_VARIABLE, Arguments, parse
 from pdmuxd.engine.sglang.launch.checks import check_environment, check_listening, check_model, check_tp_size
+from pdmuxd.engine.sglang.launch.fetching import check_all_adapters
 from pdmuxd.engine.sglang.launch.flags import check_extra
 from pdmuxd.engine.sglang.launch.groups import find_device
 from pdmuxd.engine.sglang.launch.memory import FLAG, choose_fraction, weights_of
@@ -30,6 +31,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     key = os.environ.get(KEY_VARIABLE) or None
     try:
         _check(arguments, key)
+        arguments = replace(arguments, extra=check_all_adapters(arguments.model, arguments.extra))
         environment = PluginEnvironment(
             policy=arguments.policy, link=arguments.link, partitions=arguments.partitions
         )
@@ -65,7 +67,6 @@ def _check(arguments: Arguments, key: str | None) -> None:
     check_extra(arguments.extra)
     parse_policy(arguments.policy)
     check_model(arguments.model)
-    check_adapters(arguments.model, arguments.extra)
     check_listening(arguments.host, arguments.port, key=key)
 
 
