@@ -21,7 +21,7 @@ ROOT = Path(__file__).resolve().parents[1]
 NEWEST = "newest"
 TESTS = (
     *("test_contract.py", "test_modes.py", "test_layerpauses.py", "test_families.py", "test_engine.py"),
-    *("test_set_aside.py", "test_adapters.py", "test_invalid_rows.py"),
+    *("test_set_aside.py", "test_adapters.py", "test_invalid_rows.py", "test_expert_bits.py"),
 )
 """Names, what classes keep, and tokens against the stock server of the same version."""
 

@@ -54,3 +54,26 @@ def test_batches_of_all_lengths_ask_for_the_same_kernel_and_get_the_same_experts
     assert len(said["equal"]) == 15
     assert all(said["equal"])
     assert said["long"] == [1, 131_072]
+
+
+CHANGED = """
+import json
+import triton_kernels.topk as chosen
+from pdmuxd.engine.core.errors import EngineError
+from pdmuxd.engine.sglang.internals import expert_bits
+
+chosen.make_empty = lambda shape, dtype, device: None
+try:
+    expert_bits.keep_apart()
+except EngineError as error:
+    print(json.dumps(str(error)))
+"""
+
+
+def test_a_changed_name_is_refused_by_name(python):
+    done = subprocess.run([python, "-P", "-c", CHANGED], capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr
+    said = json.loads(done.stdout.splitlines()[-1])
+    assert (
+        "): make_empty(shape, dtype, device) is called as make_empty(offset, shape, dtype, device, " in said
+    )

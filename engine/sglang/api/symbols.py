@@ -12,6 +12,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, fields
 from functools import cache
 from importlib import metadata
+from importlib.util import find_spec
 from pkgutil import resolve_name
 from typing import Annotated, Any, TypeVar, get_type_hints
 
@@ -130,6 +131,13 @@ class AttentionApi:
     flash_attn_with_kvcache: Annotated[model.AttentionKernel, f"{_ATTENTION}:flash_attn_with_kvcache"]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExpertsApi:
+    """What choosing experts takes, where `triton_kernels` is installed: gpt-oss's layers bring it."""
+
+    make_empty: Annotated[process.MakeEmpty, "triton_kernels.topk:make_empty"]
+
+
 @cache
 def sglang() -> SglangApi:
     """SGLang, as this package knows it. Raises: EngineError if a name is missing or is not as expected."""
@@ -148,6 +156,12 @@ def attention() -> AttentionApi:
     return _resolved(AttentionApi)
 
 
+@cache
+def experts() -> ExpertsApi:
+    """The same, of choosing experts. Raises: EngineError."""
+    return _resolved(ExpertsApi)
+
+
 def target(name: str, member: str = "") -> str:
     """How a hook names what it is put on: a name that stands above, and a member of it."""
     path = (_paths(SglangApi) | _paths(AttentionApi))[name].replace(":", ".")
@@ -156,7 +170,8 @@ def target(name: str, member: str = "") -> str:
 
 def broken() -> list[str]:
     """Every name of SGLang that is missing, or is not as this package expects it."""
-    return [*_look_up(SglangApi)[1], *_look_up(LauncherApi)[1]]
+    chosen = _look_up(ExpertsApi)[1] if find_spec("triton_kernels") is not None else ()
+    return [*_look_up(SglangApi)[1], *_look_up(LauncherApi)[1], *chosen]
 
 
 def check_scheduler(found: scheduler.Scheduler) -> None:

@@ -13,17 +13,22 @@ from collections.abc import Callable, Sequence
 
 import torch
 
+from pdmuxd.engine.sglang.api.symbols import experts
+
 ROOM_TOKENS = 65_536
 """A batch of fewer tokens takes the room of so many: 256 KiB for each 32 experts, while one layer chooses. A
 longer one takes the next power of two."""
 
 
 def keep_apart() -> bool:
-    """Wrap what makes the bits' room, if the model's layers have brought it; says whether it is wrapped."""
+    """Wrap what makes the bits' room, if the model's layers have brought it; says whether it is wrapped.
+
+    Raises: EngineError if it is not as expected.
+    """
     module = sys.modules.get("triton_kernels.topk")
-    make = getattr(module, "make_empty", None)
-    if module is None or make is None:
+    if module is None:
         return False
+    make = experts().make_empty
     if not hasattr(make, "__wrapped__"):
         module.make_empty = _roomy(make)  # type: ignore[attr-defined]
     return True

@@ -137,3 +137,19 @@ class KillTree(Protocol):
     """`kill_process_tree`."""
 
     def __call__(self, parent_pid: int, /, *, include_parent: bool) -> None: ...
+
+
+class MakeEmpty(Protocol):
+    """`make_empty` of triton_kernels' `topk`: room for what its kernels write."""
+
+    def __call__(
+        self,
+        offset: int,
+        shape: Sequence[int],
+        dtype: object,
+        device: object,
+        /,
+        *,
+        all_gather: bool,
+        symm_mem_pool: object,
+    ) -> object: ...
