@@ -53,8 +53,9 @@ NOISE = typer.Option(
     "--noise",
     metavar="BIAS,SCATTER,STALLS[,KIND[@SIZE]=BIAS...]",
     help="Let the device differ from its profile, in percent: how much longer all work takes, how much each "
-    f"piece of work scatters (sigma), how many pieces stand still for {STALL_S * 1000.0:g} ms; and how much "
-    "longer decode, fused or prefill takes by itself, from so many requests or new tokens on.",
+    f"piece of work scatters (sigma), how many pieces stand still for {STALL_S * 1000.0:g} ms, or how long "
+    "and how often all does (30ms@1.6s); and how much longer decode, fused or prefill takes by itself, "
+    "from so many requests or new tokens on.",
 )
 SORT = typer.Option("--sort", help="Accept a trace that is not in order of arrival.")
 DROP = typer.Option("--drop-too-long", help="Leave out requests that the engine cannot hold.")
@@ -122,13 +123,20 @@ class OutputOptions:
 
 
 _BIAS_PERCENT = (-50.0, 100.0)
+_CLOCK = re.compile(r"(\d+(?:\.\d+)?)ms@(\d+(?:\.\d+)?)s")
 _KIND_BIAS = re.compile(rf"({'|'.join(WorkKind)})(?:@(\d{{1,7}}))?=([-+]?\d+(?:\.\d+)?)")
 
 
 def parse_noise(text: str) -> DeviceNoise:
-    """`BIAS,SCATTER,STALLS[,KIND[@SIZE]=BIAS...]` in percent. Raises: BadParameter."""
+    """`BIAS,SCATTER,STALLS[,KIND[@SIZE]=BIAS...]` in percent; STALLS may be `30ms@1.6s`.
+
+    Raises: BadParameter.
+    """
     ranges = (_BIAS_PERCENT, (0.0, 50.0), (0.0, 10.0))
     parts = text.split(",")
+    clock = _CLOCK.fullmatch(parts[2].strip()) if len(parts) > 2 else None
+    if clock is not None:
+        parts[2] = "0"
     percent = [number for part in parts[: len(ranges)] if (number := _finite(part)) is not None]
     found = [_KIND_BIAS.fullmatch(part.strip()) for part in parts[len(ranges) :]]
     by_kind = [
@@ -140,16 +148,21 @@ def parse_noise(text: str) -> DeviceNoise:
         len(percent) != len(ranges)
         or len(by_kind) != len(found)
         or not all(low <= one <= high for one, (low, high) in zip(percent, ranges, strict=True))
+        or not (clock is None or 0.0 < float(clock[1]) < 1000.0 * float(clock[2]) <= 60_000.0)
         or not all(_BIAS_PERCENT[0] <= 100.0 * one.bias_ratio <= _BIAS_PERCENT[1] for one in by_kind)
     ):
         raise typer.BadParameter(
             f"{text!r} is not allowed; give bias from -50 to 100, scatter from 0 to 50 and stalls from 0 to "
-            "10 percent, with commas between, such as 8,6,0.3; behind them, if wanted, the bias of decode, "
-            "fused or prefill alone, from a size on, such as 8,6,0.3,fused@512=20,prefill=-10",
+            "10 percent, or their length and period of at most 60 s as in 30ms@1.6s, with commas between, "
+            "such as 8,6,0.3; behind them, at will, the bias of decode, fused or prefill alone, from a size "
+            "on, such as 8,6,0.3,fused@512=20,prefill=-10",
             param_hint="'--noise'",
         )
     bias, scatter, stalls = (one / 100.0 for one in percent)
-    return DeviceNoise(bias_ratio=bias, scatter_ratio=scatter, stall_ratio=stalls, by_kind=tuple(by_kind))
+    noise = DeviceNoise(bias_ratio=bias, scatter_ratio=scatter, stall_ratio=stalls, by_kind=tuple(by_kind))
+    if clock is None:
+        return noise
+    return replace(noise, stall_s=float(clock[1]) / 1000.0, stall_every_s=float(clock[2]))
 
 
 def _finite(text: str) -> float | None:

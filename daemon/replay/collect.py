@@ -30,6 +30,7 @@ class Collector:
         self._gaps_met = np.zeros(count, dtype=np.int64)
         self._gaps_s = np.zeros(sum(r.output_tokens - 1 for r in requests), dtype=np.float32)
         self._gaps = 0
+        self._end_s = np.full(count, np.inf)
         self._produced = np.zeros(count, dtype=np.int64)
         self._recorded = np.zeros(count, dtype=np.bool_)
         self._token_times: TokenTimes | None = None
@@ -52,9 +53,10 @@ class Collector:
     def on_decode_tokens(self, requests: Iterable[EmulatedRequest], now_s: float) -> None:
         """Nothing: the engine's step log has them all when the request ends."""
 
-    def on_end(self, request: EmulatedRequest, now_s: float) -> None:  # noqa: ARG002 - the interface
+    def on_end(self, request: EmulatedRequest, now_s: float) -> None:
         """Take the request's tokens while the engine still has them."""
         self.ended += 1
+        self._end_s[int(request.request_id)] = now_s
         self._record(request)
 
     def on_step(self, decision: Decision, start_s: float, end_s: float) -> None:
@@ -86,7 +88,7 @@ class Collector:
             gap_p99_s=self._gap_p99_s,
             gap_max_s=self._gap_max_s,
             gaps_met=self._gaps_met,
-            end_s=np.array([np.inf if r.end_s is None else r.end_s for r in requests]),
+            end_s=self._end_s,
             finished=np.array([r.phase is Phase.FINISHED for r in requests]),
             failed=np.array([r.phase in (Phase.FAILED, Phase.ABORTED, Phase.REFUSED) for r in requests]),
             tenants=tuple(tenants),

@@ -23,6 +23,8 @@ def profile_notes(profile: ProfileDocument) -> Iterator[str]:
             f"of {100.0 * noise.scatter_ratio:g}%, and {100.0 * noise.stall_ratio:g}% of it stalls for "
             f"{1000.0 * noise.stall_s:g} ms."
         )
+    if noise.stall_every_s:
+        yield f"It stands still for {1000.0 * noise.stall_s:g} ms every {noise.stall_every_s:g} s."
     for one in noise.by_kind:
         of = "decoding requests" if one.kind is WorkKind.DECODE else "new prompt tokens"
         size = f" of {one.from_size:,} {of} and more" if one.from_size else ""

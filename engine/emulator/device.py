@@ -92,6 +92,7 @@ class Device:
         self._throttle_ratio = 1.0
         self._noise = noise
         self._lasting = None if noise == NO_NOISE else noise.lasting()
+        self._stalled_s = noise.stalling()
 
     def launch(
         self,
@@ -106,7 +107,7 @@ class Device:
         """Queue work; it asks for `hbm_bytes / solo_s` of bandwidth while it runs, which is not before the
         event `after` was passed. `of` is its kind and size, by which the device's noise goes."""
         if self._lasting is not None:
-            solo_s = self._lasting(solo_s * self._noise.by_kind_ratio(*of))
+            solo_s = self._lasting(solo_s * self._noise.by_kind_ratio(*of)) + self._stalled_s(self.now_s)
         bytes_per_s = hbm_bytes / solo_s if solo_s > 0.0 else 0.0
         work = Work(left_s=solo_s, sms=sms, bytes_per_s=bytes_per_s, after=after)
         stream.work.append(work)

@@ -20,6 +20,7 @@ from pdmuxd.engine.core.types import EngineLimits
 from pdmuxd.engine.emulator.book import EmulatedBook
 from pdmuxd.engine.emulator.counters import EngineCounters
 from pdmuxd.engine.emulator.device import Event
+from pdmuxd.engine.emulator.front import Front
 from pdmuxd.engine.emulator.info import EmulatedInfo, EmulatedReporter
 from pdmuxd.engine.emulator.kv import KvPool
 from pdmuxd.engine.emulator.observer import EngineObserver, NullObserver
@@ -40,7 +41,8 @@ class EmulatedEngine:
     """One emulated GPU serving requests. Not thread-safe; times are seconds and never go back.
 
     `block_tokens` is the size of a prefix-cache block: 512 for Mooncake traces, 16 when serving. Without
-    `keep_step_log`, `token_times` answers only until a request's `on_end` returns, and memory is bounded.
+    `keep_step_log`, `token_times` and `step_times` answer only until a request's `on_end` returns, and memory
+    is bounded.
     Raises: PolicyError, PartitionError from the constructor.
     """
 
@@ -55,7 +57,10 @@ class EmulatedEngine:
         block_tokens: int = 16,
         keep_step_log: bool = True,
     ) -> None:
-        listener = observer or NullObserver()
+        listener: EngineObserver = observer or NullObserver()
+        self._front: Front | None = None
+        if profile.delivery is not None:
+            listener = self._front = Front(listener, profile.delivery, profile.noise.stalling())
         self.profile = profile
         self.block_tokens = block_tokens
         self._limits = limits or EngineLimits()
@@ -125,6 +130,8 @@ class EmulatedEngine:
             request.failure = f"the request needs {needed} KV tokens; the engine holds {capacity}"
             self._book.end(request, Phase.FAILED, now_s)
             return
+        if self._front is not None:
+            self._front.arrived(now_s)
         self._book.arrive(request)
         self._wake()
 
@@ -197,6 +204,10 @@ class EmulatedEngine:
 
     def next_event_s(self) -> float:
         """When something happens next; infinity if nothing will without a submit."""
+        due_s = math.inf if self._front is None else self._front.next_due_s
+        return min(self._next_turn_s(), due_s)
+
+    def _next_turn_s(self) -> float:
         awaited = self._awaited
         if not self._rests and (awaited is None or awaited.at_s is not None):
             return self._device.now_s
@@ -205,15 +216,21 @@ class EmulatedEngine:
     def advance(self, until_s: float) -> None:
         """Run everything that happens up to `until_s`."""
         device = self._device
-        while (at_s := self.next_event_s()) <= until_s and at_s < math.inf:
+        while (at_s := self._next_turn_s()) <= until_s and at_s < math.inf:
             device.run_to(at_s)
             if self._awaited is None or self._awaited.at_s is not None:
                 self._turn()
         if math.isfinite(until_s):
             device.run_to(until_s)
+        if self._front is not None:
+            self._front.flush(until_s)
 
     def token_times(self, request: EmulatedRequest) -> NDArray[np.float64]:
-        """The instants of all tokens of a request, in seconds."""
+        """The instants of all tokens of a request at its client, in seconds."""
+        return self.step_times(request) if request.delivered_s is None else np.array(request.delivered_s)
+
+    def step_times(self, request: EmulatedRequest) -> NDArray[np.float64]:
+        """The instants at which the scheduler has read them, in seconds."""
         log, batch = self._book.step_log, self._book.batch
         parts: list[NDArray[np.float64]] = []
         for first_s, start, stop in request.segments:

@@ -46,6 +46,10 @@ class DeviceNoise:
     stall_ratio: float = 0.0
     """The share of works that stand still for `stall_s` as well."""
     stall_s: float = STALL_S
+    stall_every_s: float = 0.0
+    """As by a clock: what is first launched after each multiple of it stands still for `stall_s`, and so does
+    the process behind the scheduler. 0: never. One slow host did every 1.5 to 1.6 s, another every 1.65 to
+    1.95 s, for 20 to 45 ms mostly and in all processes at once (docs/measurements/h100.md, 2026-11-27)."""
     seed: int = 0
     by_kind: tuple[KindBias, ...] = ()
     """Beside `bias_ratio`; of several that fit a piece of work all count."""
@@ -66,6 +70,20 @@ class DeviceNoise:
             return lasts_s + self.stall_s if source.random() < self.stall_ratio else lasts_s
 
         return lasting
+
+    def stalling(self) -> Callable[[float], float]:
+        """How long what begins at an instant stands still as by the clock; one call for each, in order."""
+        every_s, ticks = self.stall_every_s, 0
+
+        def stalled_s(at_s: float) -> float:
+            nonlocal ticks
+            passed = int(at_s / every_s) if every_s else 0
+            if passed <= ticks:
+                return 0.0
+            ticks = passed
+            return self.stall_s
+
+        return stalled_s
 
 
 NO_NOISE = DeviceNoise()

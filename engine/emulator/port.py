@@ -6,7 +6,7 @@ Launching takes the host's time, which passes on the device's clock while the de
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from typing import TypeVar
+from typing import Any
 
 from pdmuxd.engine.core.errors import EngineInvariantError
 from pdmuxd.engine.core.types import NO_DECODE, DecodeShape, PrefillGraph, PrefillShape, slice_bounds
@@ -21,8 +21,6 @@ from pdmuxd.engine.emulator.streams import EmulatedStreams
 from pdmuxd.engine.loop.requests import RefusalCause
 from pdmuxd.engine.loop.waiting import WaitingLines
 
-T = TypeVar("T")
-
 
 class EmulatedPort:
     """Implements EnginePort and its EngineState."""
@@ -35,7 +33,7 @@ class EmulatedPort:
     def __init__(
         self, *, profile: Profile, device: Device, streams: EmulatedStreams, kv: KvPool, book: EmulatedBook
     ) -> None:
-        self.profile = profile
+        self.profile, self.host = profile, profile.host
         self.device = device
         self.book = book
         self.layers = profile.model.layers
@@ -107,7 +105,7 @@ class EmulatedPort:
     def idle(self) -> None:
         """There is no housekeeping."""
 
-    def agree(self, plan: T) -> T:
+    def agree(self, plan: Any) -> Any:  # noqa: ANN401 - the interface
         return plan
 
     def refuse(self, refusals: Sequence[tuple[str, RefusalCause]]) -> None:
@@ -153,12 +151,11 @@ class EmulatedDecodeStream:
         if len(book.batch.members) <= len(sitting_out):
             return None
         sms, profile = port.decode_sms(), port.profile
-        shape = port.decode_shape({member.rid for member in sitting_out})
-        cost = profile.truth.decode_cost(padded(shape), sms)
+        shape = padded(port.decode_shape({member.rid for member in sitting_out}))
+        cost = profile.truth.decode_cost(shape, sms)
         # A step takes what the profile's measured steps took from their first event to their last.
-        overheads = profile.overheads
-        solo_s = cost.seconds + overheads.graph_launch_s + overheads.host_step_s
-        solo_s += profile.launches.decode_step_s
+        o = profile.overheads
+        solo_s = cost.seconds + o.graph_launch_s + o.host_step_s + profile.launches.decode_step_s
         return self._launch(solo_s, sms, cost.hbm_bytes, decodes=True, sitting_out=sitting_out)
 
     def launch_fused(
@@ -213,14 +210,14 @@ class EmulatedDecodeStream:
         captured = None
         if graph is not None and is_new and all(tokens == m.entry.new_tokens for m, tokens in chunks):
             captured = padded_prefill([(m.entry.new_tokens, m.entry.reused_tokens) for m, _ in chunks], graph)
-        sms, truth = self._port.decode_sms(), profile.truth
+        sms, truth, decodes = self._port.decode_sms(), profile.truth, decode.bs > 0
         rows = decode if prefill.new_tokens else padded(decode)
         cost = truth.fused_cost(captured or prefill, rows, sms)
         solo_s = truth.serving_fused_s(prefill, rows, sms)
         if captured is not None:
             solo_s = cost.seconds + profile.overheads.graph_launch_s
         return self._launch(
-            solo_s, sms, cost.hbm_bytes, decodes=decode.bs > 0, chunks=chunks, sitting_out=sitting_out
+            solo_s, sms, cost.hbm_bytes, decodes=decodes, chunks=chunks, sitting_out=sitting_out
         )
 
     def wait(self, launched: EmulatedStep) -> None:
@@ -231,6 +228,7 @@ class EmulatedDecodeStream:
         """What the oldest step in flight completed can be shared."""
         if self._book.unread.popleft() is not launched:
             raise EngineInvariantError("results were read out of order")
+        self._port.spend(self._port.host.read_s(rows=launched.decoding, ended=len(launched.ended)))
         for member in launched.completed:
             if self._book.holds(member):
                 self._book.prompt_computed(member)
@@ -276,6 +274,7 @@ class EmulatedDecodeStream:
         solo_s, port.switch_s = solo_s + port.switch_s, 0.0
         bs = len(batch.members) - len(sitting_out) if decodes else 0
         prompt_tokens = sum(tokens for _, tokens in chunks)
+        port.spend(port.host.form_s(rows=bs, begun=[not member.done_tokens for member, _ in chunks]))
         of = (WorkKind.FUSED, prompt_tokens) if chunks else (WorkKind.DECODE, bs)
         work = port.device.launch(port.device.decode, solo_s=solo_s, sms=sms, hbm_bytes=hbm_bytes, of=of)
         step = EmulatedStep(
@@ -299,7 +298,7 @@ class EmulatedDecodeStream:
                 step.completed.append(member)
                 book.join(member)
         book.unread.append(step)
-        port.spend(port.profile.overheads.graph_launch_s)
+        port.spend(max(port.host.launch_s, port.profile.overheads.graph_launch_s))
         return step
 
 
@@ -318,6 +317,7 @@ class EmulatedPrefillStream:
         members = [m for m in (self._book.admit(name, now_s) for name in request_ids) if m is not None]
         if not members:
             return None
+        self._port.spend(self._port.host.form_s(rows=0, begun=[True] * len(members)))
         lengths = [(m.entry.new_tokens, m.entry.reused_tokens) for m in members]
         return EmulatedPrefill(
             reqs=members,

@@ -23,7 +23,8 @@ from pdmuxd.engine.core.policies.base import PolicyContext
 from pdmuxd.engine.core.roofline import SINGLE_GPU
 from pdmuxd.engine.core.shapes import DeviceShape, ModelShape, Overheads, TensorParallel
 from pdmuxd.engine.emulator.device import Device
-from pdmuxd.engine.emulator.launches import PDMUXD, Launches
+from pdmuxd.engine.emulator.front import Delivery
+from pdmuxd.engine.emulator.launches import NO_TIME, PDMUXD, HostTurn, Launches
 from pdmuxd.engine.emulator.noise import NO_NOISE, DeviceNoise
 from pdmuxd.engine.emulator.truth import SoloRunFit, Truth
 from pdmuxd.engine.link.legacy import with_new_names
@@ -79,6 +80,10 @@ class Profile:
     without it. The SMs' clock is a fifth to a quarter lower there than in a campaign."""
     launches: Launches = PDMUXD
     """What the host adds to steps."""
+    host: HostTurn = NO_TIME
+    """What the scheduler's thread needs for a step."""
+    delivery: Delivery | None = None
+    """The process behind the scheduler. None: tokens are at the client when their step is read."""
     decode_in_whole_groups: bool = False
     """Whether policies choose among the splits that SGLang's engine has there: decode in whole groups of SMs,
     prefill on the rest (docs/decisions/0014). Else MuxWise's multiples of 16."""

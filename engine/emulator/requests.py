@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -65,6 +66,8 @@ class EmulatedRequest:
     segments: list[tuple[float | None, int, int]] = field(default_factory=list)
     """Runs of tokens: (time of the run's first token, None while that is on the device; first decode step
     index; step index past the last, -1 while it decodes)."""
+    delivered_s: array[float] | None = None
+    """When its tokens got to the client; None if each does the moment that its step is read."""
     failure: str | None = None
     refusal_cause: RefusalCause | None = None
     """Why it was REFUSED."""

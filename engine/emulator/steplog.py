@@ -6,6 +6,8 @@ from array import array
 
 MAX_STEPS = 1 << 20
 """Beyond this a log that need not be kept is trimmed: two hours at 150 steps/s, 8 MB."""
+_KEPT_STEPS = 1 << 12
+"""Behind those that are trimmed: tokens of a request that has ended may be on their way to the client."""
 
 
 class StepLog:
@@ -29,6 +31,7 @@ class StepLog:
         return self._ends_s[start - self._first : stop - self._first]
 
     def trim(self, first: int) -> None:
-        """Forget the steps before `first`."""
+        """Forget the steps before `first`, but for the last of them."""
+        first = max(self._first, first - _KEPT_STEPS)
         del self._ends_s[: first - self._first]
         self._first = first

@@ -2,15 +2,15 @@
 
     python tests/lab emulated-late-behind [--rows docs/measurements/h100/late-behind.jsonl.gz]
         [--device served-h100 | --profile own.profile.json] [--in-flight 256]
-        [--throttle-s 10 --throttle-ratio 1.3] [--stall-ratio 0.02]
+        [--throttle-s 10 --throttle-ratio 1.3] [--noise 0,0,2] [--noise-seed 1] [--no-host]
 
 Virtual time. The requests are drawn as `late-behind` draws them, cut as it cuts them and judged by its own
 code; one that comes while `--in-flight` others are in the engine is refused, as by the tenant's limit. Rows
 are its `--json`, or of docs/measurements. `--profile FILE` takes the device from a campaign of the same host
 in place of `--device`; nothing is fitted to the rows. At the end: how far off the arms are, beside the aims.
 With `--throttle-s` all takes `--throttle-ratio` times as long until then, as on a GPU that is too hot at
-first; what was measured beside it was not throttled. With `--stall-ratio` that share of steps stands still
-for `--stall-ms` as well, as on a slow host.
+first; what was measured beside it was not throttled. `--noise` is that of `pdmuxd replay`: `0,0,30ms@1.6s` is
+a slow host. With `--no-host` the host takes no time, and tokens are at the client when their step is read.
 """
 
 from __future__ import annotations
@@ -31,7 +31,10 @@ from rich.table import Table
 from served import SERVED_H100, device, measured
 from tenant_floods import TARGET
 
+from pdmuxd.daemon.cli.trace_options import parse_noise
+from pdmuxd.daemon.replay.collect import TokenTimes
 from pdmuxd.engine.emulator.engine import EmulatedEngine
+from pdmuxd.engine.emulator.launches import NO_TIME
 from pdmuxd.engine.emulator.profile import Profile
 from pdmuxd.engine.emulator.requests import EmulatedRequest, Phase
 
@@ -87,23 +90,28 @@ def emulated(row: dict[str, Any], profile: Profile, args: argparse.Namespace) ->
     end_s = arrivals[-1].arrival_s + DRAIN_S
     while (next_s := engine.next_event_s()) <= end_s:
         engine.advance(next_s)
-    seen = list(_seen(engine, arrivals, refused, end_s))
+    seen = list(_seen(engine.token_times, arrivals, refused, end_s))
     last_s = max((request.end_s or 0.0 for request in arrivals), default=end_s)
     prompts = sum(one["prompt"] for one in seen if one["ttft_s"] is not None)
     found = judged(seen, tbt_s)
+    by_steps = judged(list(_seen(engine.step_times, arrivals, refused, end_s)), tbt_s)
     return {name: found[name] for name in list(AIMS)[:4]} | {
         "input_tps": prompts / last_s,
         "good": 100.0 * found["good_by_client"] * found["answers"] / (found["answers"] - found["errors"]),
+        "by_steps": 100.0
+        * by_steps["good_by_client"]
+        * found["answers"]
+        / (found["answers"] - found["errors"]),
         "refused": 100.0 * found["errors"] / found["answers"],
     }
 
 
 def _seen(
-    engine: EmulatedEngine, arrivals: Sequence[EmulatedRequest], refused: set[str], end_s: float
+    times_of: TokenTimes, arrivals: Sequence[EmulatedRequest], refused: set[str], end_s: float
 ) -> Iterator[dict[str, Any]]:
-    """What the client would have seen of each, until it cuts what is left."""
+    """What was seen of each, until the client cuts what is left."""
     for request in arrivals:
-        times_s = [float(at_s) for at_s in engine.token_times(request) if at_s <= end_s]
+        times_s = [float(at_s) for at_s in times_of(request) if at_s <= end_s]
         yield {
             "prompt": request.input_tokens,
             "ttft_s": times_s[0] - request.arrival_s if times_s else None,
@@ -140,8 +148,9 @@ def main() -> None:
     parser.add_argument("--fused-step-us", type=float, help="of each fused step, in place of the device's")
     parser.add_argument("--throttle-s", type=float, default=0.0)
     parser.add_argument("--throttle-ratio", type=float, default=1.0)
-    parser.add_argument("--stall-ratio", type=float, default=0.0)
-    parser.add_argument("--stall-ms", type=float, default=20.0)
+    parser.add_argument("--noise", type=parse_noise, help="as of pdmuxd replay, in place of the device's")
+    parser.add_argument("--noise-seed", type=int, default=0)
+    parser.add_argument("--no-host", action="store_true", help="no host time and no delivery")
     args = parser.parse_args()
     table = Table(title=f"{args.profile or args.device} / measured; ms and %")
     for column in (
@@ -152,6 +161,7 @@ def main() -> None:
         "gap p99",
         "input tokens/s",
         "good, %",
+        "by steps, %",
         "refused, %",
     ):
         table.add_column(column)
@@ -160,14 +170,17 @@ def main() -> None:
     if args.fused_step_us is not None:
         launches = replace(profile.launches, fused_step_s=args.fused_step_us * 1e-6)
         profile = replace(profile, launches=launches)
-    noise = replace(profile.noise, stall_ratio=args.stall_ratio, stall_s=1e-3 * args.stall_ms)
-    profile = replace(profile, noise=noise)
+    noise = profile.noise if args.noise is None else args.noise
+    profile = replace(profile, noise=replace(noise, seed=args.noise_seed))
+    if args.no_host:
+        profile = replace(profile, host=NO_TIME, delivery=None)
     pairs = []
     for row in rows_of(args.rows):
         answered = row["answers"] - row["errors"]
         seen = row | {
             "input_tps": row["prompt_tokens"] / row["seconds_to_the_last_answer"],
             "good": 100.0 * row["good_by_client"] * row["answers"] / answered,
+            "by_steps": 100.0 * row["good_by_steps"],
             "refused": 100.0 * row["errors"] / row["answers"],
         }
         pairs.append((emulated(row, profile, args), seen))

@@ -66,7 +66,7 @@ def device(name: str) -> Profile:
 
 
 def measured(path: Path) -> Profile:
-    """The device of a campaign's profile, as it serves. Raises: ProfileError."""
+    """The device of a campaign's profile, as it serves, with the host of an H100. Raises: ProfileError."""
     fused_ratio, fused_step_us, fused_request_us = AT_WORK
     return serving_profile(
         path,
@@ -76,6 +76,7 @@ def measured(path: Path) -> Profile:
         fused_step_us=fused_step_us,
         fused_request_us=fused_request_us,
         decode_in_whole_groups=True,
+        with_host=True,
     )
 
 

@@ -5,10 +5,11 @@
         --fused-step-us 600 > engine/emulator/profiles/h200-llama-8b-measured.json
     python tests/lab ship-profile docs/measurements/h200/llama-8b.partition-kernels.profile.json.gz \\
         h200-llama-8b-served --fused-serving-ratio 1.03 --colocated-serving-ratio 1.065 --fused-step-us 600 \\
-        --decode-in-whole-groups > engine/emulator/profiles/h200-llama-8b-served.json
+        --decode-in-whole-groups --with-host > engine/emulator/profiles/h200-llama-8b-served.json
     python tests/lab ship-profile docs/measurements/h100/llama-8b-sampled.profile.json.gz \\
         h100-llama-8b-served --fused-serving-ratio 1.08 --colocated-serving-ratio 1.065 \\
-        --fused-request-us 8 --decode-in-whole-groups > engine/emulator/profiles/h100-llama-8b-served.json
+        --fused-request-us 8 --decode-in-whole-groups --with-host \\
+        > engine/emulator/profiles/h100-llama-8b-served.json
 
 Where the figures come from is in docs/measurements/h200-emulator.md and h100.md; what is beside splits was
 not measured on an H100.
@@ -25,7 +26,9 @@ import msgspec
 
 from pdmuxd.daemon.profiling.emulated import emulator_profile
 from pdmuxd.engine.emulator.digits import rounded
-from pdmuxd.engine.emulator.launches import Launches
+from pdmuxd.engine.emulator.front import Delivery
+from pdmuxd.engine.emulator.launches import NO_TIME, HostTurn, Launches
+from pdmuxd.engine.emulator.noise import NO_NOISE, DeviceNoise
 from pdmuxd.engine.emulator.profile import Profile
 from pdmuxd.engine.emulator.shapes import DEPLOYMENTS, OVERHEADS
 from pdmuxd.engine.link.messages import Hello
@@ -34,6 +37,19 @@ from pdmuxd.engine.profiling.document import MeasuredProfile, read_file
 from pdmuxd.engine.profiling.measurement import Target
 
 PRIOR = DEPLOYMENTS["h200-llama-8b"].device
+HOST = HostTurn(
+    form_fused_s=3.6e-3,
+    form_request_s=0.45e-3,
+    form_row_s=29e-6,
+    launch_s=4.9e-3,
+    read_row_s=26e-6,
+    end_request_s=0.31e-3,
+)
+"""Of calls that were timed on one H100's host, in chat and conversation (docs/profiles.md, As served)."""
+STALLS = DeviceNoise(stall_ratio=0.001, stall_s=0.022)
+"""Of quick hosts: 2 of 2,584 fused steps, and 2 of 1,322 (docs/measurements/h100.md, 2026-11-27 and -28)."""
+DELIVERY = Delivery(token_s=14e-6, step_s=50e-6, request_s=0.8e-3)
+"""Of the gateway by the direct way on two cores (docs/measurements/README.md, What a token costs)."""
 
 
 def refitted(old: MeasuredProfile) -> MeasuredProfile:
@@ -86,6 +102,7 @@ def serving_profile(
     fused_step_us: float = 0.0,
     fused_request_us: float = 0.0,
     decode_in_whole_groups: bool = False,
+    with_host: bool = False,
     model: str = "llama-8b",
 ) -> Profile:
     """The emulator's profile of a measured one; `model` is what it serves the model as."""
@@ -99,6 +116,9 @@ def serving_profile(
         colocated_serving_ratio=colocated_serving_ratio,
         decode_in_whole_groups=decode_in_whole_groups,
         launches=Launches(fused_step_s=fused_step_us * 1e-6, fused_layer_request_s=per_layer_s),
+        host=HOST if with_host else NO_TIME,
+        delivery=DELIVERY if with_host else None,
+        noise=STALLS if with_host else NO_NOISE,
     )
 
 
@@ -115,6 +135,9 @@ if __name__ == "__main__":
     parser.add_argument("--model", default="llama-8b", help="its name (default: %(default)s)")
     parser.add_argument(
         "--decode-in-whole-groups", action="store_true", help="the engine's splits, not MuxWise's"
+    )
+    parser.add_argument(
+        "--with-host", action="store_true", help="the scheduler's thread, and the process behind it"
     )
     options = parser.parse_args()
     profile = serving_profile(**vars(options))

@@ -145,7 +145,7 @@ def partitions(engine: EmulatedEngine) -> tuple[tuple[int, int], ...]:
 
 def request_record(engine: EmulatedEngine, request: EmulatedRequest) -> RequestRecord:
     """The record of an ended request. Targets are those in force at its end; one token has no gaps."""
-    gaps_s = np.diff(engine.token_times(request))
+    gaps_s = np.diff(engine.step_times(request))
     has_gaps = len(gaps_s) > 0
     return RequestRecord(
         request_id=request.request_id,

@@ -12,6 +12,7 @@ from traces import mooncake_line, mooncake_trace, native_line, write
 from typer.testing import CliRunner, Result
 
 from pdmuxd.daemon.cli import replay as command
+from pdmuxd.daemon.cli.trace_options import parse_noise
 from pdmuxd.engine.core.errors import PdmuxdError, PolicyError, ProfileError, SettingsError, TraceError
 from pdmuxd.engine.core.policies.registry import DEFAULT_POLICY
 from pdmuxd.engine.emulator.profile import load_profile
@@ -151,6 +152,9 @@ def test_number_and_first_are_named_when_requests_do_not_fit(
         (["--noise", "8,6"], "'8,6' is not allowed; give bias from -50 to 100, scatter from 0 to 50"),
         (["--noise", "8,6,11"], "stalls from 0 to 10 percent"),
         (["--noise", "nan,6,0"], "'nan,6,0' is not allowed"),
+        (["--noise", "8,6,30ms@0s"], "length and period of at most 60 s as in 30ms@1.6s"),
+        (["--noise", "8,6,30ms@0.02s"], "'8,6,30ms@0.02s' is not allowed"),
+        (["--noise", "8,6,30@1.6"], "'8,6,30@1.6' is not allowed"),
         (["--noise", "8,6,0.3,fused"], "'8,6,0.3,fused' is not allowed"),
         (["--noise", "8,6,0.3,fused@512=101"], "the bias of decode, fused or prefill alone, from a size on"),
         (["--noise", "8,6,0.3,splits=4"], "such as 8,6,0.3,fused@512=20,prefill=-10"),
@@ -206,3 +210,9 @@ def test_no_word_is_broken_when_the_output_is_piped(invoke: Invoke, trace: Path)
     lines = invoke(trace, *words).output.splitlines()
     # All policies side by side, and each note on a line of its own, however long.
     assert any(all(policy in line for policy in policies) for line in lines), lines
+
+
+def test_stalls_may_be_given_as_a_length_and_a_period() -> None:
+    noise = parse_noise("8,6,30ms@1.6s,fused=20")
+    assert (noise.stall_ratio, noise.stall_s, noise.stall_every_s) == (0.0, 0.03, 1.6)
+    assert noise == replace(parse_noise("8,6,0,fused=20"), stall_s=0.03, stall_every_s=1.6)

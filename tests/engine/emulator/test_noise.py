@@ -72,3 +72,28 @@ def test_what_a_policy_launches_is_named_as_what_it_is(policy: str, kind: str, o
     assert ended_s(kind) > 1.2 * ended_s()
     assert ended_s("decode") > 1.05 * ended_s()
     assert ended_s(other) == ended_s()
+
+
+def test_stalls_come_as_by_a_clock() -> None:
+    device = replace(PROFILE, noise=DeviceNoise(stall_s=0.03, stall_every_s=1.6)).new_device()
+    stalled_s = []
+    while device.now_s < 20.0:
+        begun_s = device.now_s
+        work = device.launch(device.decode, solo_s=0.02, sms=132, hbm_bytes=0.0)
+        if device.run_until(work.end) - begun_s > 0.03:
+            stalled_s.append(begun_s)
+    assert stalled_s == pytest.approx([1.6 * tick for tick in range(1, 13)], abs=0.06)
+
+
+def test_a_clock_s_ticks_that_nothing_began_after_do_not_add_up() -> None:
+    stalled_s = DeviceNoise(stall_s=0.03, stall_every_s=1.6).stalling()
+    assert [stalled_s(at_s) for at_s in (0.0, 1.5, 1.6, 1.7, 9.7, 9.8, 11.3)] == [
+        0,
+        0,
+        0.03,
+        0,
+        0.03,
+        0,
+        0.03,
+    ]
+    assert DeviceNoise(stall_s=0.03).stalling()(100.0) == 0.0
