@@ -5,13 +5,16 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from pdmuxd.engine.core.errors import EngineInvariantError
 from pdmuxd.engine.emulator.engine import EmulatedEngine
-from pdmuxd.engine.emulator.profile import DEFAULT_PROFILE, load_profile
+from pdmuxd.engine.emulator.front import Delivery
+from pdmuxd.engine.emulator.noise import NO_NOISE
+from pdmuxd.engine.emulator.profile import DEFAULT_PROFILE, Profile, load_profile
 from pdmuxd.engine.emulator.requests import EmulatedRequest, Phase
 from pdmuxd.engine.emulator.server.bodies import Call, Sampling
 from pdmuxd.engine.emulator.server.delivery import Deliveries, Inbox, Output
@@ -35,10 +38,10 @@ class Clock:
 class Machine:
     """A driver on a clock of its own; records of ended requests."""
 
-    def __init__(self) -> None:
+    def __init__(self, profile: Profile | None = None) -> None:
         self.clock = Clock()
         deliveries = Deliveries()
-        profile = load_profile(DEFAULT_PROFILE)
+        profile = profile or load_profile(DEFAULT_PROFILE)
         self.engine = EmulatedEngine(profile=profile, policy="muxwise", observer=deliveries)
         self.driver = WallClockDriver(self.engine, deliveries, clock=self.clock)
         self.records: list[RequestRecord] = []
@@ -287,3 +290,20 @@ def test_an_observer_counts_every_token_once_when_the_engine_calls_it() -> None:
     assert output.ended
     assert deliveries.take_ended() == [request]
     assert deliveries.take_ended() == []
+
+
+async def test_tokens_come_when_the_process_behind_the_scheduler_hands_them_out() -> None:
+    served = replace(load_profile("h100-llama-8b-served"), delivery=Delivery(token_s=0.1), noise=NO_NOISE)
+    machine = Machine(served)
+    async with machine.running():
+        output = machine.submit("a", 40)
+        await machine.pass_time(2.05)
+        assert output.request.phase is Phase.FINISHED, "for the scheduler"
+        assert not output.ended
+        assert 15 <= output.produced <= 20
+        await machine.pass_time(3.0)
+        assert output.ended
+    (record,) = machine.records
+    assert (output.produced, record.output_tokens) == (40, 40)
+    assert record.tbt_max_s is not None
+    assert record.tbt_max_s < 0.05, "a record is of steps"
