@@ -85,6 +85,18 @@ def test_answers_are_stock_sglangs_when_streams_would_share_a_workspace(python, 
     assert "may stop decode for a step" not in ours.log, "it was warmed up"
 
 
+async def test_a_workspace_of_a_name_that_nobody_knows_is_found_when_both_streams_write_it(
+    python, variables, prompts, tmp_path
+):
+    model = write_model_folder("tiny", tmp_path / "tiny", torch_dtype="float32", **OLMO)
+    shared = dict(variables) | {made_up_weights.SCRATCH: "1"}
+    with OurServer(python, model, tmp_path, policy="auto", flags=DUMMY, variables=shared) as ours:
+        async with Link(ours.link_address) as link:
+            await ask_all(ours.base_url, prompts.first(4), speed=4.0)
+            assert (await link.idle()).policy == "auto:nosplit"
+            assert link.hello.unsplit.startswith("products_room of QKVParallelLinear is written by prefill")
+
+
 async def _unsplit(ours, asked, expected):
     async with Link(ours.link_address) as link:
         for policy, in_force in UNSPLIT.items():

@@ -2,7 +2,8 @@
 
 SGLang's own dummy weights (`--load-format dummy`) are so small that answers hardly depend on prompts. Both
 servers of a comparison start with it, so that their weights are the same. With `WORKSPACE` in the
-environment, a layer has a workspace like Marlin's, which prefill and decode would share.
+environment, a layer has a workspace like Marlin's, which prefill and decode would share; with `SCRATCH`, one
+of a name that nobody knows.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from __future__ import annotations
 import os
 from typing import Any
 
-WORKSPACE = "PDMUXD_TEST_WORKSPACE"
+WORKSPACE, SCRATCH = "PDMUXD_TEST_WORKSPACE", "PDMUXD_TEST_SCRATCH"
 NAME = "pdmuxd_made_up_weights"
 
 
@@ -28,9 +29,29 @@ def _weigh(_result: Any, runner: Any, *_args: Any, **_kwargs: Any) -> None:
 
     if os.environ.get(WORKSPACE):
         next(m for m in runner.model.modules() if hasattr(m, "quant_method")).workspace = torch.zeros(1)
+    if os.environ.get(SCRATCH):
+        _give_scratch(next(m for m in runner.model.modules() if hasattr(m, "input_size")))
     chance = torch.Generator().manual_seed(3)
     with torch.no_grad():
         for parameter in runner.model.parameters():
             if parameter.is_floating_point() and parameter.dim() >= 2:
                 made = torch.randn(parameter.shape, generator=chance)
                 parameter.copy_(made * 1.6 * parameter.shape[-1] ** -0.5)
+
+
+def _give_scratch(layer: Any) -> None:
+    """A layer whose product goes through memory of its own, whoever calls it."""
+    import torch
+
+    layer.products_room = torch.zeros(1 << 20)
+    apply = layer.quant_method.apply
+
+    def through_scratch(one: Any, rows: Any, *given: Any) -> Any:
+        product = apply(one, rows, *given)
+        if one is not layer:
+            return product
+        room = layer.products_room[: product.numel()].view(product.shape)
+        room.copy_(product)
+        return room.clone()
+
+    layer.quant_method.apply = through_scratch

@@ -71,13 +71,13 @@ def _found(model: Modules, arguments: object, attention: Iterable[object], tp_si
             yield f"{name}: which adapters a batch needs is kept once for both streams"
         if tp_size > 1 and name in _ONE_COMMUNICATOR:
             yield f"{name} sums over one communicator for both streams"
-        for holder in _holders(module):
+        for holder in holders(module):
             for buffer, what in _BUFFERS.items():
                 if hasattr(getattr(holder, buffer, None), "data_ptr"):
                     yield f"{name} keeps {what}, which both streams would write ({buffer})"
 
 
-def _holders(module: object) -> Iterator[object]:
+def holders(module: object) -> Iterator[object]:
     """A layer, and the parts of it that multiply: a method, its scheme, its kernel."""
     waiting, seen = [module], {id(module)}
     while waiting:

@@ -22,6 +22,7 @@ from pdmuxd.engine.sglang.internals.probes import MODELS_OWN, ProbeBatches, has_
 from pdmuxd.engine.sglang.internals.scheduler import SchedulerPort
 from pdmuxd.engine.sglang.internals.shared_state import shared_by_streams
 from pdmuxd.engine.sglang.internals.slices import cut_into
+from pdmuxd.engine.sglang.internals.watching import Watch
 from pdmuxd.engine.sglang.streams.base import LaunchStreams
 
 _log = logging.getLogger(__name__)
@@ -59,7 +60,7 @@ class Splitting:
             captured = max(fused_graph_tokens(self._s.tp_worker.model_runner), default=0)
             # Every rank tries, since their batches sum with each other; the first one says what it came to.
             lengths = (max(_LENGTHS[0], captured + 1), _LENGTHS[1])
-            why = str(self._port.agree(self._tried(lengths)))
+            why = str(self._port.agree(self._tried(lengths))) or str(self._port.agree(self._shared()))
             said = "it is not split" if why else str(self._port.agree(self._tried(lengths[:1], slices=3)))
             self.can_slice = not said
             if said:
@@ -75,10 +76,8 @@ class Splitting:
             return f"{name} keeps a state of each request besides its KV, which cannot be set aside yet"
         if self._s.model_config.is_encoder_decoder:
             return f"{name} has an encoder"
-        runner = self._s.tp_worker.model_runner
-        attention = (runner.attn_backend, *(runner.decode_attn_backend_group or ()))
         shared = shared_by_streams(
-            model, self._s.server_args, attention=attention, tp_size=self._port.state.tp_size
+            model, self._s.server_args, attention=self._attention(), tp_size=self._port.state.tp_size
         )
         if shared:
             return shared
@@ -87,6 +86,39 @@ class Splitting:
             return f"{name} has no list of {self._layers} decoder layers"
         self.pauses = LayerPauses(layers)
         return ""
+
+    def _attention(self) -> tuple[object, ...]:
+        runner = self._s.tp_worker.model_runner
+        return (runner.attn_backend, *(runner.decode_attn_backend_group or ()))
+
+    def _shared(self) -> str:
+        """What a prefill by layers and a decode step were both seen to write; empty if it is nothing."""
+        runner, batches = self._s.tp_worker.model_runner, ProbeBatches(self._s)
+        pools = (self._s.token_to_kv_pool_allocator.get_kvcache(), self._s.req_to_token_pool)
+        watch = Watch(runner.model, self._attention(), pools)
+        group, graphs = self._port.stream_group, runner.decode_cuda_graph_runner
+        try:
+            batches.empty_cache()
+            with watch.one():
+                self._by_layers(batches.split_prefill([(tokens, 0) for tokens in _LENGTHS]), 1)
+            runner.decode_cuda_graph_runner = None  # what a graph launches cannot be watched
+            with watch.one():
+                self._whole(batches.decode(_LENGTHS))
+        except torch.OutOfMemoryError:
+            raise
+        except MODELS_OWN as error:
+            said = " ".join(str(error).split())[:_LONGEST]
+            _log.warning(
+                "pdmuxd: what prefill and decode both write was not found out: %s: %s",
+                type(error).__name__,
+                said,
+            )
+            return ""
+        finally:
+            runner.decode_cuda_graph_runner = graphs
+            self._port.use_group(group)
+            self._port.forget_prefill_metadata()
+        return watch.found()
 
     def _tried(self, lengths: tuple[int, ...], slices: int = 1) -> str:
         """What a comparison says; whatever a model makes of a made-up prompt, it can still serve whole."""

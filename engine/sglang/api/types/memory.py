@@ -26,6 +26,8 @@ class KvAllocator(Protocol):
 
     def available_size(self) -> int: ...
 
+    def get_kvcache(self) -> object: ...
+
 
 class RequestPool(Protocol):
     """Which KV slots each running request has."""
