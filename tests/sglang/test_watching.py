@@ -1,4 +1,4 @@
-"""What a prefill and a decode step both write is found by running them, whoever has made it."""
+"""What a prefill and a decode step both write is found by running them, or kept apart."""
 
 import json
 import subprocess
@@ -108,3 +108,38 @@ def test_what_both_write_is_named(said, case, told):
 @pytest.mark.parametrize("case", ["nothing", "by one alone", "locks"])
 def test_nothing_is_named_when_both_write_pools_and_what_they_make_themselves(said, case):
     assert said[case] == ""
+
+
+BUFFERS = """
+import json
+
+import torch
+from pdmuxd.engine.sglang.api.symbols import flashinfer
+from pdmuxd.engine.sglang.internals import role_buffers
+
+utils, device, role = flashinfer().utils, torch.device("cpu"), {"prefill": False}
+before = utils._get_cache_buf("counts", 64, device, zero_init=True)
+role_buffers.keep_apart(utils, lambda: role["prefill"])
+
+
+def asked(bytes_, *, prefill):
+    role["prefill"] = prefill
+    return utils._get_cache_buf("counts", bytes_, device, zero_init=True)
+
+
+decode, prefill = asked(64, prefill=False), asked(64, prefill=True)
+prefill.fill_(1)
+grown = asked(128, prefill=True)
+print(json.dumps({
+    "kept": decode is before,
+    "apart": prefill.data_ptr() != decode.data_ptr() and not bool(decode.any()),
+    "again": asked(64, prefill=False) is decode and asked(128, prefill=True) is grown,
+    "grown": grown.numel(),
+}))
+"""
+
+
+def test_prefill_and_decode_have_buffers_of_their_own_in_flashinfer(python):
+    done = subprocess.run([python, "-P", "-c", BUFFERS], capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout) == {"kept": True, "apart": True, "again": True, "grown": 128}

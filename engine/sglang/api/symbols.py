@@ -138,6 +138,13 @@ class ExpertsApi:
     make_empty: Annotated[process.MakeEmpty, "triton_kernels.topk:make_empty"]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FlashInferApi:
+    """What FlashInfer's buffers take, where it is installed: SGLang samples with it on a GPU."""
+
+    utils: Annotated[process.FlashInferUtils, "flashinfer.utils"]
+
+
 @cache
 def sglang() -> SglangApi:
     """SGLang, as this package knows it. Raises: EngineError if a name is missing or is not as expected."""
@@ -162,6 +169,12 @@ def experts() -> ExpertsApi:
     return _resolved(ExpertsApi)
 
 
+@cache
+def flashinfer() -> FlashInferApi:
+    """The same, of FlashInfer. Raises: EngineError."""
+    return _resolved(FlashInferApi)
+
+
 def target(name: str, member: str = "") -> str:
     """How a hook names what it is put on: a name that stands above, and a member of it."""
     path = (_paths(SglangApi) | _paths(AttentionApi))[name].replace(":", ".")
@@ -170,8 +183,10 @@ def target(name: str, member: str = "") -> str:
 
 def broken() -> list[str]:
     """Every name of SGLang that is missing, or is not as this package expects it."""
-    chosen = _look_up(ExpertsApi)[1] if find_spec("triton_kernels") is not None else ()
-    return [*_look_up(SglangApi)[1], *_look_up(LauncherApi)[1], *chosen]
+    kinds: list[type] = [SglangApi, LauncherApi]
+    kinds += [ExpertsApi] if find_spec("triton_kernels") is not None else []
+    kinds += [FlashInferApi] if find_spec("flashinfer") is not None else []
+    return [problem for kind in kinds for problem in _look_up(kind)[1]]
 
 
 def check_scheduler(found: scheduler.Scheduler) -> None:

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
 from importlib import metadata
+from importlib.util import find_spec
 from typing import Any
 
 import torch
@@ -22,7 +23,7 @@ from pdmuxd.engine.link.procfs import started_s
 from pdmuxd.engine.link.socket import EngineEnd
 from pdmuxd.engine.loop.loop import EngineLoop
 from pdmuxd.engine.loop.policy_runtime import PolicyRuntime
-from pdmuxd.engine.sglang.api.symbols import attention, sglang, target
+from pdmuxd.engine.sglang.api.symbols import attention, flashinfer, sglang, target
 from pdmuxd.engine.sglang.api.types.model import DecodeGraphs, ModelRunner
 from pdmuxd.engine.sglang.api.types.process import FreezeRequest
 from pdmuxd.engine.sglang.api.types.requests import Batch, Request
@@ -37,6 +38,7 @@ from pdmuxd.engine.sglang.internals import (
     invalid_rows,
     meeting_point,
     partition_kernels,
+    role_buffers,
     stopping,
     tagging,
     taking_in,
@@ -209,6 +211,8 @@ def _make_streams(process: _Process, gpu: int) -> None:
     if process.environment.partition_kernels and torch.cuda.is_available():
         process.kernels = partition_kernels.make_kernels(table.rules.total_sms)
     streams = _streams(table, gpu, process.kernels)
+    if torch.cuda.is_available() and find_spec("flashinfer") is not None:
+        role_buffers.keep_apart(flashinfer().utils, role_buffers.prefill_is_current(streams))
     process.table, process.streams = table, streams
     sglang_streams = sglang().streams
     sglang_streams.STREAM_GROUPS = [(group.prefill, group.decode) for group in streams.groups]

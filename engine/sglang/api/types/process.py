@@ -153,3 +153,11 @@ class MakeEmpty(Protocol):
         all_gather: bool,
         symm_mem_pool: object,
     ) -> object: ...
+
+
+class FlashInferUtils(Protocol):
+    """`flashinfer.utils`: buffers that its kernels share."""
+
+    _cache_buf: dict[Any, Any]
+
+    def _get_cache_buf(self, name: str, num_bytes: int, device: object, zero_init: bool) -> Tensor: ...
