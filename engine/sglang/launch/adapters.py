@@ -140,6 +140,8 @@ def _weights(
                 yield f"has weights for {module}, which its target_modules do not name"
             if len(dims) == 2:
                 yield from _dims(name, module.rpartition(".")[2], part, dims, shape, rank, is_plain=is_plain)
+            elif is_plain:
+                yield f"is of another kind: {name} has {len(dims)} dimensions, not 2"
     if not count:
         yield "has no weights for the model's layers"
 

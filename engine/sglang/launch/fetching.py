@@ -51,11 +51,12 @@ def check_all_adapters(model: str, extra: Sequence[str]) -> tuple[str, ...]:
 
 def _fetch(name: str, patterns: Sequence[str], what: str, *, revision: str | None = None) -> Path:
     """The folder of the hub's cache; without the hub, what is in it already."""
+    import httpx
     from huggingface_hub import snapshot_download  # half a second, which most starts save
 
     try:
         return Path(snapshot_download(name, revision=revision, allow_patterns=list(patterns)))
-    except (OSError, ValueError, RuntimeError) as error:
+    except (OSError, ValueError, RuntimeError, httpx.HTTPError) as error:
         said = str(error).strip().partition("\n")[0]
         raise SettingsError(
             f"SGLang's flag {what} {name}, which is no folder and was not fetched from the hub: {said}"
