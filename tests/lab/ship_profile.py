@@ -45,7 +45,7 @@ HOST = HostTurn(
     read_row_s=26e-6,
     end_request_s=0.31e-3,
 )
-"""Of calls that were timed on one H100's host, in chat and conversation (docs/profiles.md, As served)."""
+"""Of calls that were timed on one H100's host, in chat and conversation (docs/decisions/0092)."""
 STALLS = DeviceNoise(stall_ratio=0.001, stall_s=0.022)
 """Of quick hosts: 2 of 2,584 fused steps, and 2 of 1,322 (docs/measurements/h100.md, 2026-11-27 and -28)."""
 DELIVERY = Delivery(token_s=14e-6, step_s=50e-6, request_s=0.8e-3)
