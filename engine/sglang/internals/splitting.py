@@ -60,7 +60,9 @@ class Splitting:
             captured = max(fused_graph_tokens(self._s.tp_worker.model_runner), default=0)
             # Every rank tries, since their batches sum with each other; the first one says what it came to.
             lengths = (max(_LENGTHS[0], captured + 1), _LENGTHS[1])
-            why = str(self._port.agree(self._tried(lengths))) or str(self._port.agree(self._shared()))
+            why = str(self._port.agree(self._tried(lengths))) or self._warned(
+                str(self._port.agree(self._shared()))
+            )
             said = "it is not split" if why else str(self._port.agree(self._tried(lengths[:1], slices=3)))
             self.can_slice = not said
             if said:
@@ -91,6 +93,13 @@ class Splitting:
         runner = self._s.tp_worker.model_runner
         return (runner.attn_backend, *(runner.decode_attn_backend_group or ()))
 
+    def _warned(self, shared: str) -> str:
+        """What ends a split; on a GPU, where watching has not run yet, only a warning (decision 0093)."""
+        if not shared or not torch.cuda.is_available():
+            return shared
+        _log.warning("pdmuxd: %s: if tokens are wrong, serve under auto:nosplit", shared)
+        return ""
+
     def _shared(self) -> str:
         """What a prefill by layers and a decode step were both seen to write; empty if it is nothing."""
         runner, batches = self._s.tp_worker.model_runner, ProbeBatches(self._s)
@@ -104,8 +113,6 @@ class Splitting:
             runner.decode_cuda_graph_runner = None  # what a graph launches cannot be watched
             with watch.one():
                 self._whole(batches.decode(_LENGTHS))
-        except torch.OutOfMemoryError:
-            raise
         except MODELS_OWN as error:
             said = " ".join(str(error).split())[:_LONGEST]
             _log.warning(

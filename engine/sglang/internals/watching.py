@@ -29,16 +29,17 @@ _DEPTH = 4
 
 class Watch:
     """What outlives a forward and is written by each of several. Pools are written by all of them on purpose,
-    in slots of their own, and do not count."""
+    in slots of their own, and do not count; nor do parameters."""
 
     def __init__(self, model: Modules, attention: Iterable[object], pools: Iterable[object]) -> None:
         modules = list(model.modules())
+        # Some schemas say of weights that they are written, which are only read (SGLang 0.5.23: a norm's).
         self._allowed = {_key(tensor) for pool in pools for tensor in _tensors(pool, _DEPTH)}
-        weights = {_key(tensor) for one in modules for tensor in _tensors(vars(one).get("_parameters"), 1)}
+        self._allowed |= {
+            _key(tensor) for one in modules for tensor in _tensors(vars(one).get("_parameters"), 1)
+        }
         self._held = {
-            key: found
-            for key, *found in _named((*modules, *attention))
-            if key not in self._allowed and key not in weights
+            key: found for key, *found in _named((*modules, *attention)) if key not in self._allowed
         }
         self._written: list[dict[int, _Write]] = []
 
