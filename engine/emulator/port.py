@@ -150,12 +150,12 @@ class EmulatedDecodeStream:
         sitting_out = book.batch.may_sit_out(without)
         if len(book.batch.members) <= len(sitting_out):
             return None
-        sms, profile = port.decode_sms(), port.profile
-        shape = padded(port.decode_shape({member.rid for member in sitting_out}))
-        cost = profile.truth.decode_cost(shape, sms)
+        sms, profile, overheads = port.decode_sms(), port.profile, port.profile.overheads
+        shape = port.decode_shape({member.rid for member in sitting_out})
+        cost = profile.truth.decode_cost(padded(shape), sms)
         # A step takes what the profile's measured steps took from their first event to their last.
-        o = profile.overheads
-        solo_s = cost.seconds + o.graph_launch_s + o.host_step_s + profile.launches.decode_step_s
+        solo_s = cost.seconds + overheads.graph_launch_s + overheads.host_step_s
+        solo_s += profile.launches.decode_step_s
         return self._launch(solo_s, sms, cost.hbm_bytes, decodes=True, sitting_out=sitting_out)
 
     def launch_fused(
@@ -210,14 +210,14 @@ class EmulatedDecodeStream:
         captured = None
         if graph is not None and is_new and all(tokens == m.entry.new_tokens for m, tokens in chunks):
             captured = padded_prefill([(m.entry.new_tokens, m.entry.reused_tokens) for m, _ in chunks], graph)
-        sms, truth, decodes = self._port.decode_sms(), profile.truth, decode.bs > 0
+        sms, truth = self._port.decode_sms(), profile.truth
         rows = decode if prefill.new_tokens else padded(decode)
         cost = truth.fused_cost(captured or prefill, rows, sms)
         solo_s = truth.serving_fused_s(prefill, rows, sms)
         if captured is not None:
             solo_s = cost.seconds + profile.overheads.graph_launch_s
         return self._launch(
-            solo_s, sms, cost.hbm_bytes, decodes=decodes, chunks=chunks, sitting_out=sitting_out
+            solo_s, sms, cost.hbm_bytes, decodes=decode.bs > 0, chunks=chunks, sitting_out=sitting_out
         )
 
     def wait(self, launched: EmulatedStep) -> None:

@@ -94,14 +94,12 @@ def emulated(row: dict[str, Any], profile: Profile, args: argparse.Namespace) ->
     last_s = max((request.end_s or 0.0 for request in arrivals), default=end_s)
     prompts = sum(one["prompt"] for one in seen if one["ttft_s"] is not None)
     found = judged(seen, tbt_s)
+    of_answered = 100.0 * found["answers"] / (found["answers"] - found["errors"])
     by_steps = judged(list(_seen(engine.step_times, arrivals, refused, end_s)), tbt_s)
     return {name: found[name] for name in list(AIMS)[:4]} | {
         "input_tps": prompts / last_s,
-        "good": 100.0 * found["good_by_client"] * found["answers"] / (found["answers"] - found["errors"]),
-        "by_steps": 100.0
-        * by_steps["good_by_client"]
-        * found["answers"]
-        / (found["answers"] - found["errors"]),
+        "good": of_answered * found["good_by_client"],
+        "by_steps": of_answered * by_steps["good_by_client"],
         "refused": 100.0 * found["errors"] / found["answers"],
     }
 

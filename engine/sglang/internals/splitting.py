@@ -114,12 +114,7 @@ class Splitting:
             with watch.one():
                 self._whole(batches.decode(_LENGTHS))
         except MODELS_OWN as error:
-            said = " ".join(str(error).split())[:_LONGEST]
-            _log.warning(
-                "pdmuxd: what prefill and decode both write was not found out: %s: %s",
-                type(error).__name__,
-                said,
-            )
+            _log.warning("pdmuxd: what prefill and decode both write was not found out: %s", _in_words(error))
             return ""
         finally:
             runner.decode_cuda_graph_runner = graphs
@@ -140,8 +135,7 @@ class Splitting:
         except torch.OutOfMemoryError:
             raise
         except MODELS_OWN as error:
-            said = " ".join(str(error).split())[:_LONGEST]
-            return f"a prompt that was tried by layers ended with {type(error).__name__}: {said}"
+            return f"a prompt that was tried by layers ended with {_in_words(error)}"
         finally:
             self._port.use_group(group)
             self._port.forget_prefill_metadata()
@@ -190,6 +184,10 @@ def launch_layers(
     if splitting is None or splitting.pauses is None:
         raise EngineError("the model is not split, and was to be prefilled by layers")
     return splitting.pauses.launch(runner, batch, forward_count)
+
+
+def _in_words(error: Exception) -> str:
+    return f"{type(error).__name__}: {' '.join(str(error).split())[:_LONGEST]}"
 
 
 def difference(

@@ -28,7 +28,7 @@ _WEIGHT = re.compile(r"layers\.(\d+)\.(.+)\.lora_([AB])\b")
 _ENCODERS = ("vision", "visual", "audio")
 _MOST_HEADER = 100_000_000
 """Bytes, as the library safetensors allows."""
-_PATTERNS = ("*.safetensors", "*.bin", "*.pt")
+WEIGHTS = ("*.safetensors", "*.bin", "*.pt")
 """SGLang's loader takes the files of the first that any file has."""
 _OF_TRAINING = ("training_args.bin", "optimizer.bin", "optimizer.pt", "scheduler.pt", "scaler.pt")
 """And leaves these out."""
@@ -147,7 +147,7 @@ def _weights(
 
 
 def _files(path: Path) -> list[Path]:
-    found = next(filter(None, (sorted(path.glob(pattern)) for pattern in _PATTERNS)), [])
+    found = next(filter(None, (sorted(path.glob(pattern)) for pattern in WEIGHTS)), [])
     return [file for file in found if not file.name.endswith(_OF_TRAINING)]
 
 

@@ -11,10 +11,10 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from pdmuxd.engine.core.errors import SettingsError
-from pdmuxd.engine.sglang.launch.adapters import Shapes, check_adapters, is_on_hub
+from pdmuxd.engine.sglang.launch.adapters import WEIGHTS, Shapes, check_adapters, is_on_hub
 from pdmuxd.engine.sglang.launch.flags import ADAPTERS, adapters, value_of
 
-_OF_ADAPTER = ("*.json", "*.safetensors", "*.bin", "*.pt")
+_OF_ADAPTER = ("*.json", *WEIGHTS)
 """Files that SGLang reads of an adapter."""
 _UNREADABLE = (
     *(OSError, EOFError, pickle.UnpicklingError, zipfile.BadZipFile, MemoryError, ArithmeticError),
