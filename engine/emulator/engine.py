@@ -215,13 +215,10 @@ class EmulatedEngine:
 
     def advance(self, until_s: float) -> None:
         """Run everything that happens up to `until_s`."""
-        device = self._device
-        while (at_s := self._next_turn_s()) <= until_s and at_s < math.inf:
-            device.run_to(at_s)
-            if self._awaited is None or self._awaited.at_s is not None:
-                self._turn()
+        self._take_turns(until_s)
         if math.isfinite(until_s):
-            device.run_to(until_s)
+            self._device.run_to(until_s)
+            self._take_turns(until_s)  # what was due a rounding error later is done now
         if self._front is not None:
             self._front.flush(until_s)
 
@@ -291,6 +288,12 @@ class EmulatedEngine:
         """Something arrived; a loop that waits for the device sees it in its next turn."""
         if self._awaited is None:
             self._rests = False
+
+    def _take_turns(self, until_s: float) -> None:
+        while (at_s := self._next_turn_s()) <= until_s and at_s < math.inf:
+            self._device.run_to(at_s)
+            if self._awaited is None or self._awaited.at_s is not None:
+                self._turn()
 
     def _turn(self) -> None:
         """Read what the loop has waited for, and go on to the next thing that it waits for."""

@@ -159,6 +159,16 @@ def test_first_token_takes_what_the_profile_says_when_a_prompt_is_alone() -> Non
     assert alone.first_token_s == pytest.approx(truth.prefill_s(PrefillShape.of([(4000, 0)]), 132), rel=0.02)
 
 
+def test_nothing_is_left_behind_when_a_step_ends_a_rounding_error_later() -> None:
+    emulated = engine("chunked:4096")
+    for i in range(20):
+        emulated.submit(request(f"r{i}", 700, 5), emulated.now_s)
+        emulated.advance(emulated.now_s)
+        until_s = emulated.next_event_s() - 0.5e-9
+        emulated.advance(until_s)
+        assert emulated.next_event_s() > until_s
+
+
 def test_the_second_prompt_is_faster_when_its_prefix_is_cached() -> None:
     emulated = engine()
     keys = tuple(range(1, 251))
