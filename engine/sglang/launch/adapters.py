@@ -21,6 +21,7 @@ _CONFIG = "adapter_config.json"
 _ALL = ("all", "all-linear")
 """Values of `target_modules` that SGLang resolves by the model."""
 _READ_HIDDEN = frozenset({"q_proj", "k_proj", "v_proj", "qkv_proj", "gate_proj", "up_proj", "gate_up_proj"})
+_ATTENTION = frozenset({"q_proj", "k_proj", "v_proj"})
 _WRITE_HIDDEN = frozenset({"o_proj", "down_proj"})
 _PLAIN = frozenset({"llama", "mistral", "qwen2", "qwen3", "gemma", "gemma2"})
 """Types whose layers are all alike, as their configuration says. Of others the hidden size is compared."""
@@ -120,6 +121,7 @@ def _weights(
         yield "has no weights (adapter_model.safetensors)"
         return
     count = 0
+    attention: dict[tuple[str, str], set[str]] = {}
     for file in files:
         read = _header if file.suffix == ".safetensors" else read_pickled
         if read is None:
@@ -138,12 +140,26 @@ def _weights(
                 yield f"has weights for layer {layer}; the model has {shape.layers}"
             if targets is not None and not any(f".{module}".endswith(f".{one}") for one in targets):
                 yield f"has weights for {module}, which its target_modules do not name"
+            where, _, product = module.rpartition(".")
+            if product in _ATTENTION:
+                attention.setdefault((f"layer {layer}'s {where}", part), set()).add(product)
             if len(dims) == 2:
-                yield from _dims(name, module.rpartition(".")[2], part, dims, shape, rank, is_plain=is_plain)
+                yield from _dims(name, product, part, dims, shape, rank, is_plain=is_plain)
             elif is_plain:
                 yield f"is of another kind: {name} has {len(dims)} dimensions, not 2"
     if not count:
         yield "has no weights for the model's layers"
+    yield from _attention(attention)
+
+
+def _attention(found: Mapping[tuple[str, str], set[str]]) -> Iterator[str]:
+    """SGLang makes one product of q, k and v: it puts zeros for k where a layer has none, and ends with an
+    error where q or v are missing."""
+    for (where, part), products in found.items():
+        missing = [one for one in ("q_proj", "v_proj") if one not in products]
+        if missing:
+            has, lacks = (" and ".join(each) for each in (sorted(products), missing))
+            yield f"has {has} without {lacks} in {where} (lora_{part}), which SGLang does not serve"
 
 
 def _files(path: Path) -> list[Path]:

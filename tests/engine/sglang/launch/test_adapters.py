@@ -97,6 +97,46 @@ def test_an_adapter_is_refused_when_what_it_says_of_itself_is_not_served(
         check(model, adapter)
 
 
+def keep(adapter: Path, *targets: str) -> None:
+    """Leave an adapter the weights of these products alone."""
+    file = adapter / "adapter_model.safetensors"
+    blob = file.read_bytes()
+    length = int.from_bytes(blob[:8], "little")
+    header = {
+        name: told
+        for name, told in json.loads(blob[8 : 8 + length]).items()
+        if any(f".{target}." in name for target in targets)
+    }
+    text = json.dumps(header).encode()
+    file.write_bytes(len(text).to_bytes(8, "little") + text + blob[8 + length :])
+    said(adapter, target_modules=list(targets))
+
+
+@pytest.mark.parametrize(
+    "targets", [("q_proj", "v_proj"), ("o_proj",), ("gate_proj",), ("q_proj", "k_proj", "v_proj")]
+)
+def test_an_adapter_of_some_products_passes(model: Path, adapter: Path, targets: tuple[str, ...]) -> None:
+    keep(adapter, *targets)
+    check(model, adapter)
+
+
+@pytest.mark.parametrize(
+    ("targets", "why"),
+    [
+        (("q_proj", "k_proj"), "has k_proj and q_proj without v_proj in layer 0's self_attn"),
+        (("q_proj", "o_proj"), "has q_proj without v_proj"),
+        (("k_proj",), "has k_proj without q_proj and v_proj"),
+        (("k_proj", "v_proj"), "has k_proj and v_proj without q_proj"),
+    ],
+)
+def test_an_adapter_is_refused_when_one_product_of_attention_is_missing(
+    model: Path, adapter: Path, targets: tuple[str, ...], why: str
+) -> None:
+    keep(adapter, *targets)
+    with pytest.raises(SettingsError, match=rf"chat's adapter /.* {why}"):
+        check(model, adapter)
+
+
 def _nothing(adapter: Path) -> None:
     (adapter / "adapter_model.safetensors").unlink()
 
