@@ -115,6 +115,7 @@ def check(place: Path) -> subprocess.CompletedProcess[str]:
     )
 
 
+@pytest.mark.slow
 def test_the_contracts_hold_when_nothing_is_added_and_each_breaks_when_an_import_is_wrong(copy: Path) -> None:
     done = check(copy)
     assert done.returncode == 0, done.stdout + done.stderr

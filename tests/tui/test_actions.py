@@ -137,6 +137,7 @@ async def test_the_cursor_stays_on_its_decision_when_newer_ones_come(console, se
         assert "Why decision 27" in terminal.text
 
 
+@pytest.mark.slow
 async def test_a_request_is_found_when_its_id_is_typed(console, served):
     async with console(served) as terminal:
         await terminal.press("5", "i", *f"{7:032x}", "enter")

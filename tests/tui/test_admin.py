@@ -9,6 +9,8 @@ from stores import AdminCalls, new_database, opened
 
 from pdmuxd.tui.show.admin import FORMS, parse
 
+pytestmark = pytest.mark.slow
+
 
 async def test_a_key_is_issued_and_shown_once_when_it_is_confirmed(console, busy):
     busy.answer("POST", "/tenants/chat/keys", {"key_id": "k1", "secret": "pdm_the-secret"}, 201)

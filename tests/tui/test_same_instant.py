@@ -7,6 +7,7 @@ import html
 import io
 import re
 
+import pytest
 from browsers import Browser
 from console_daemon import ConsoleDaemon
 from emulated_node import EmulatedNode
@@ -17,6 +18,8 @@ from telemetry_feeds import START_S
 from pdmuxd.tui.show import formats
 from pdmuxd.tui.show.incidents import harm_in_words
 from pdmuxd.tui.show.words import sms_in_words
+
+pytestmark = pytest.mark.slow
 
 MOMENTS_S = (4.0, 12.0, 62.0)
 """Before the flood, in it, and behind it."""

@@ -123,6 +123,7 @@ async def test_the_bar_has_the_palettes_colours_when_there_is_colour(console, wh
         assert terminal.styles(row) != bar
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("width", "height"), [(1, 5), (40, 24), (79, 30), (159, 70), (300, 10)])
 async def test_no_screen_fails_when_the_terminal_is_of_any_size(console, whole, width, height):
     async with console(whole, size=(width, height)) as terminal:

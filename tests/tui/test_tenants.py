@@ -15,6 +15,8 @@ from pdmuxd.tui.client.wire import RequestEvent
 from pdmuxd.tui.show.requests import cells
 from pdmuxd.tui.show.roles import Role
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def served(busy):

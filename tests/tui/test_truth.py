@@ -32,6 +32,8 @@ from pdmuxd.engine.core.slo import DEFAULT_SLO
 from pdmuxd.tui.show.palette import DARK
 from pdmuxd.tui.show.roles import Role
 
+pytestmark = pytest.mark.slow
+
 LATE, WAITING = "pdmuxd_gateway_late_requests", "pdmuxd_gateway_waiting_requests"
 OLDEST = "pdmuxd_gateway_oldest_wait_seconds"
 BODY_BYTES = 4000

@@ -10,6 +10,8 @@ from console_daemon import problem
 from textual import events
 from textual.widgets import Input
 
+pytestmark = pytest.mark.slow
+
 SLO = "/api/v1/tenants/chat/slo"
 
 

@@ -57,6 +57,7 @@ async def test_the_first_screen_says_who_what_since_when_and_why_when_there_is_o
         assert rows[1].startswith("! chat")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("key", "23456")
 async def test_every_screen_says_it_when_there_is_overload(console, overload, key):
     async with console(overload) as terminal:
@@ -108,6 +109,7 @@ def incident(tenant, state, **changes):
     return told | changes
 
 
+@pytest.mark.slow
 async def test_the_daemons_incident_is_told_with_its_cause_and_what_would_help(console, overload):
     others = [incident(name, "open") for name in ("search", "mail", "code", "web")]
     loads, told = [scenes.tenant_load("chat", **STARVING)], [incident("chat", "open"), *others]

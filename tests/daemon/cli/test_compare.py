@@ -26,6 +26,7 @@ def refused(capsys: pytest.CaptureFixture[str], *words: object) -> str:
     return captured.err
 
 
+@pytest.mark.slow
 def test_table_json_and_report_are_made_when_all_are_asked_for(
     trace: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -16,6 +16,8 @@ from pdmuxd.daemon.compare.stages import Comparison, compare
 from pdmuxd.daemon.report.files import to_json
 from pdmuxd.daemon.report.table import text_of
 
+pytestmark = pytest.mark.slow
+
 OF = plan()
 
 

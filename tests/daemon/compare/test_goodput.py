@@ -9,6 +9,8 @@ from pdmuxd.daemon.compare.goodput import find_goodput, prefill_capacity_rps
 from pdmuxd.daemon.compare.plan import FEWEST_EXPECTED, Cell
 from pdmuxd.daemon.compare.probe import holds, probe
 
+pytestmark = pytest.mark.slow
+
 CELL = Cell(policy="muxwise", tbt_s=0.02)
 
 

@@ -48,6 +48,7 @@ def test_metrics_are_those_of_a_replay_when_the_run_is_not_given_up(policy: str)
     assert not found.gave_up
 
 
+@pytest.mark.slow
 @settings(max_examples=25, deadline=None)
 @given(
     rate_rps=st.floats(2.0, 60.0),

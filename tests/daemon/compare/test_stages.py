@@ -6,6 +6,8 @@ from comparisons import plan
 from pdmuxd.daemon.compare.stages import CURVE, compare
 from pdmuxd.engine.core.errors import PolicyError
 
+pytestmark = pytest.mark.slow
+
 POLICIES = ["muxwise", "chunked:256"]
 
 

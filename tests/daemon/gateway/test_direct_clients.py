@@ -36,6 +36,7 @@ def client_of(url):
     return openai.AsyncOpenAI(base_url=f"{url}/v1", api_key=CLIENT_KEY, max_retries=0, timeout=60)
 
 
+@pytest.mark.slow
 async def test_the_openai_client_has_the_same_answers_whichever_way_their_tokens_come(engine, monkeypatch):
     url, link = engine
     async with (

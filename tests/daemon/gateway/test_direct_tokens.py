@@ -144,6 +144,7 @@ def of_requests():
     return [thing for thing in gc.get_objects() if type(thing) in kinds]
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("no_collections")
 @pytest.mark.parametrize("leaves", [False, True], ids=["whole", "left"])
 async def test_nothing_is_left_for_the_garbage_collector_when_a_stream_has_ended(setup, direct, leaves):

@@ -47,6 +47,7 @@ def test_busy_steps_are_among_the_fused_batches() -> None:
     assert len(busy) >= len(fused) / 3
 
 
+@pytest.mark.slow
 def test_what_is_known_is_no_unseen_pair() -> None:
     first = list(itertools.islice(unseen(TARGET, set(), seed=7), 50))
     seen = {point for point in first if point.mode == "colocated"}

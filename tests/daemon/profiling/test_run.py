@@ -43,6 +43,7 @@ async def engine() -> AsyncIterator[MeasuringEngine]:
             yield started
 
 
+@pytest.mark.slow
 async def test_a_profile_is_made_of_what_was_measured_when_interrupted(engine: MeasuringEngine) -> None:
     target = Target.of(await engine.hello(60.0))
     stop = asyncio.Event()
@@ -62,6 +63,7 @@ async def test_a_profile_is_made_of_what_was_measured_when_interrupted(engine: M
     assert 0.0 < told[-1].left_s <= 60.0
 
 
+@pytest.mark.slow
 async def test_the_budget_is_kept_in_the_devices_time_when_it_is_emulated(engine: MeasuringEngine) -> None:
     target = Target.of(await engine.hello(60.0))
     outcome = await run_campaign(

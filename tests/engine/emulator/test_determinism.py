@@ -8,6 +8,8 @@ import sys
 
 import pytest
 
+pytestmark = pytest.mark.slow
+
 OVERLOAD = """
 import random
 from pdmuxd.engine.emulator.engine import EmulatedEngine

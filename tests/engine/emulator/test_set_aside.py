@@ -70,6 +70,7 @@ def test_no_more_are_set_aside_than_may_be(
     assert sorted(ended(memory)) == ["r0", "r1", "r2", "r3"]
 
 
+@pytest.mark.slow
 @settings(max_examples=40, deadline=None)
 @given(
     aborts=st.lists(st.tuples(st.integers(0, 3), st.floats(0.0, 1.5)), max_size=4),

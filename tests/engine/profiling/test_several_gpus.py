@@ -13,6 +13,8 @@ from pdmuxd.engine.emulator.profile import load_profile
 from pdmuxd.engine.profiling.document import MeasuredProfile, from_json, to_json
 from pdmuxd.engine.profiling.measurement import Point, Target
 
+pytestmark = pytest.mark.slow
+
 HIDDEN = load_profile("8xa100-llama-70b")
 
 

@@ -54,6 +54,7 @@ def test_the_coefficients_are_recovered_within_the_noise_when_the_law_is_eq_2() 
     assert found.fixed_s == pytest.approx(DECODE_LAW.fixed_s, rel=3 * NOISE)
 
 
+@pytest.mark.slow
 @settings(max_examples=25, deadline=None)
 @given(poisoned=st.integers(0, 47), factor=st.sampled_from([10.0, 0.1]))
 def test_no_prediction_moves_by_more_than_1_percent_when_one_measurement_is_tenfold(
@@ -233,6 +234,7 @@ def test_what_contexts_cost_is_believed_when_each_size_was_measured_once() -> No
     assert off["alone"] > 0.09
 
 
+@pytest.mark.slow
 def test_a_fused_size_in_between_is_off_when_graphs_are_not_known() -> None:
     line = fit_solo(FUSED, samples_of_graphs()).coefficients
     chunk, decode = PrefillShape.of([(309, 0)]), DecodeShape.of((512,))
@@ -257,6 +259,7 @@ def test_the_longest_context_has_no_part_in_a_fit_when_contexts_are_split() -> N
     assert fit.errors.p90 < 3 * NOISE
 
 
+@pytest.mark.slow
 def test_tokens_beyond_the_largest_chunk_cost_as_those_before_when_a_fused_line_bends() -> None:
     """However the largest samples scatter: all of them have 4096 prompt tokens and a few requests besides."""
     bent = replace(SPLIT_LAW.prefill, curve=((0.0, 0.0), (256.0, -0.005)))

@@ -30,6 +30,7 @@ def test_a_held_out_load_is_the_same_for_the_same_seed(kind: str) -> None:
     assert lengths(1) == lengths(1) != lengths(2)
 
 
+@pytest.mark.slow
 def test_a_run_in_time_has_no_lateness_and_a_flood_has() -> None:
     calm = cell("auto", arrivals("held-documents", 0.5, 20.0, 1), SHIPPED, NO_NOISE, 0.05)
     assert (calm.good, calm.late_p99_s) == (100.0, 0.0)

@@ -9,6 +9,8 @@ from comparisons import document, plan
 from pdmuxd.daemon.compare.report.page import render
 from pdmuxd.daemon.compare.stages import compare
 
+pytestmark = pytest.mark.slow
+
 FIGURES = re.compile(r'<script type="application/json" id="figures">(.*?)</script>', re.DOTALL)
 
 
