@@ -25,7 +25,7 @@ def _allowed_policy(extra: JsonDict) -> None:
 
 _Name = Annotated[str, Field(min_length=1, max_length=256)]
 _Path = Annotated[Path, AfterValidator(check_path)]
-_SHIPPED_PROFILE = "h200-llama-8b-measured"
+_SHIPPED_PROFILE = "h200-llama-8b-served"
 """The emulator's default profile; naming it here keeps its loader out of every command's start."""
 
 EngineKind = Literal["auto", "emulator", "sglang"]

@@ -158,7 +158,8 @@ class TrafficReplays:
         )
 
     def _profile(self, hello: Hello) -> Profile:
-        """The emulated engine's own; of a real one, the roofline of its shapes as it told them."""
+        """The emulated engine's own. A real one is the roofline of its shapes as it told them, with the
+        configured profile's host, delivery and rare stalls."""
         base = load_profile(self._emulated)
         if hello.engine == "emulator":
             return base

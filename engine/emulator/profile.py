@@ -30,7 +30,7 @@ from pdmuxd.engine.emulator.truth import SoloRunFit, Truth
 from pdmuxd.engine.link.legacy import with_new_names
 from pdmuxd.engine.link.predictors import Predictors, contention_guard, latency_model
 
-DEFAULT_PROFILE = "h200-llama-8b-measured"
+DEFAULT_PROFILE = "h200-llama-8b-served"
 FORMAT = 2
 _MEASURED = "measured: "
 _RATIOS = (

@@ -181,6 +181,7 @@ async def test_targets_hold_for_running_and_later_requests_when_settings_are_app
         assert machine.driver.slo_versions == {"acme": 7}
         assert machine.engine.counters().settings_version == 3
         machine.driver.abort_all()
+        await machine.pass_time(1.0)
     assert [record.slo_version for record in machine.records] == [7, 7, 7, 0]
 
 

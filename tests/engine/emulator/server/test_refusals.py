@@ -162,6 +162,7 @@ async def test_a_call_is_refused_whole_when_one_prompt_can_never_fit_into_the_po
     error = response.json()["error"]
     assert (response.status_code, error["code"]) == (400, "kv_capacity_exceeded")
     assert str(SMALL_POOL_TOKENS) in error["message"]
+    await small_server.driver.drain(60.0)
     assert [request.phase.value for request in small_server.ended] == ["failed", "aborted"]
 
 
