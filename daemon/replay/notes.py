@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from pdmuxd.daemon.replay.document import ProfileDocument, ReplayDocument
-from pdmuxd.engine.emulator.noise import NO_NOISE, WorkKind
+from pdmuxd.engine.emulator.noise import WorkKind
 
 DERIVED_PROFILE = (
     "The profile is derived, not measured: good for comparing policies, not for a device's numbers."
@@ -17,18 +17,22 @@ def profile_notes(profile: ProfileDocument) -> Iterator[str]:
     if profile.provenance.startswith("derived"):
         yield DERIVED_PROFILE
     noise = profile.noise
-    if noise != NO_NOISE:
-        yield (
-            f"The device differs from its profile: work takes {100.0 * noise.bias_ratio:+g}%, with a scatter "
-            f"of {100.0 * noise.scatter_ratio:g}%, and {100.0 * noise.stall_ratio:g}% of it stalls for "
-            f"{1000.0 * noise.stall_s:g} ms."
-        )
+    parts = []
+    if noise.bias_ratio:
+        parts.append(f"work takes {100.0 * noise.bias_ratio:+g}%")
+    if noise.scatter_ratio:
+        parts.append(f"work scatters by {100.0 * noise.scatter_ratio:g}%")
+    if noise.stall_ratio:
+        parts.append(f"{100.0 * noise.stall_ratio:g}% of work stalls for {1000.0 * noise.stall_s:g} ms")
+    if parts:
+        yield f"On the emulated device {', '.join(parts)}."
     if noise.stall_every_s:
-        yield f"It stands still for {1000.0 * noise.stall_s:g} ms every {noise.stall_every_s:g} s."
+        still_ms = 1000.0 * noise.stall_s
+        yield f"The emulated device stands still for {still_ms:g} ms every {noise.stall_every_s:g} s."
     for one in noise.by_kind:
         of = "decoding requests" if one.kind is WorkKind.DECODE else "new prompt tokens"
         size = f" of {one.from_size:,} {of} and more" if one.from_size else ""
-        yield f"Besides, {one.kind} work{size} takes {100.0 * one.bias_ratio:+g}%."
+        yield f"Emulated {one.kind} work{size} takes {100.0 * one.bias_ratio:+g}%."
 
 
 def notes(document: ReplayDocument) -> list[str]:
