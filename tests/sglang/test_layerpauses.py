@@ -47,6 +47,8 @@ def test_tokens_are_those_of_the_stock_loop_when_prefills_are_aborted_and_set_as
     for policy, ran in served["policies"].items():
         assert (ran["wrong"], ran["in_force"]) == ([], policy)
         assert ran["launches"] > 2 * tiny_classes.LAYERS, "prefills by layers, in slices of two"
+    if served["images"]:
+        assert not served["alike"], "the same text with another image"
     assert sum(ran["cut_short"] for ran in served["policies"].values()) > 0
     assert served["policies"]["auto:nofuse"]["set_aside"] > 0
 

@@ -37,6 +37,9 @@ def _weigh(_result: Any, runner: Any, *_args: Any, **_kwargs: Any) -> None:
             if parameter.is_floating_point() and parameter.dim() >= 2:
                 made = torch.randn(parameter.shape, generator=chance)
                 parameter.copy_(made * 1.6 * parameter.shape[-1] ** -0.5)
+        for name, parameter in runner.model.named_parameters():
+            if parameter.dim() == 1 and name.endswith("norm.weight"):
+                parameter.fill_(1.0)  # as small as SGLang's own, layers would add nothing
 
 
 def _give_scratch(layer: Any) -> None:

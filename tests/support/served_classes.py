@@ -15,8 +15,9 @@ from sglang.srt.managers.scheduler import Scheduler
 from sglang.srt.runtime_context import SpawnRanks, publish, spawn_world_rank
 from sglang.srt.sampling.sampling_params import SamplingParams
 from sglang.srt.server_args import PortArgs
-from stand_ins import PREFILLS_ONLY, stand_in
+from stand_ins import MASKS_IMAGES, PREFILLS_ONLY, stand_in
 from tiny_classes import MODELS, write_folder
+from tiny_images import images_of, takes_images, with_places
 
 from in_sglang.bare_runner import weigh
 from pdmuxd.engine.core.latency import DecodeCoefficients, FusedCoefficients, PrefillCoefficients
@@ -59,6 +60,8 @@ PER_TOKEN_S, URGENT_S, LAX_S = 0.02, 1.5, 600.0
 that `auto` sets it aside for a short one."""
 SHORT = 64
 MOST_S = 180.0
+ALIKE = (6, 10)
+"""Requests whose text is the same, and whose images are not."""
 ABORTED = {3: 1, 8: 0, 12: 2}
 """By request, after so many turns since it was sent."""
 
@@ -67,7 +70,7 @@ class Served:
     """One class, served."""
 
     def __init__(self, name: str, folder: Path, policies: tuple[str, ...]) -> None:
-        self.policies = policies
+        self.name, self.policies = name, policies
         stand_in(name)
         model = write_folder(name, folder / name)
         arguments = parse(["--model", str(model), "--policy", POLICIES[0], "--", *FLAGS])
@@ -89,7 +92,16 @@ class Served:
             for length in LENGTHS
         ]
         self.outputs = [1 if name in PREFILLS_ONLY else chance.choice((1, 2, 6, 9)) for _ in LENGTHS]
-        self.load = Load(self.scheduler, self.prompts, self.outputs)
+        if takes_images(name):
+            first, second = ALIKE
+            self.prompts[second] = self.prompts[first]
+            self.outputs[first] = self.outputs[second] = 9
+            # Gemma 3 ends SGLang itself where one of a batch with images has none.
+            every = 1 if name == MASKS_IMAGES else 2
+            self.prompts[::every] = [
+                with_places(ids, 1 + (len(ids) > SHORT)) for ids in self.prompts[::every]
+            ]
+        self.load = Load(self.scheduler, name, self.prompts, self.outputs)
 
     def run(self) -> dict[str, Any]:
         """How many answers differ from the stock loop's, by policy, and what happened meanwhile."""
@@ -100,6 +112,7 @@ class Served:
         self.scheduler.gracefully_exit = False
         expected = load.answers()
         found: dict[str, Any] = {"distinct": len({tuple(one) for one in expected}), "policies": {}}
+        found |= {"images": takes_images(self.name), "alike": expected[ALIKE[0]] == expected[ALIKE[1]]}
 
         def drive(loop: EngineLoop) -> None:
             for version, policy in enumerate(self.policies, 1):
@@ -150,8 +163,8 @@ class Layers:
 class Load:
     """Requests by turns of the scheduler, in place of those that come over a socket."""
 
-    def __init__(self, scheduler: Any, prompts: list[list[int]], outputs: list[int]) -> None:
-        self._prompts, self._outputs = prompts, outputs
+    def __init__(self, scheduler: Any, model: str, prompts: list[list[int]], outputs: list[int]) -> None:
+        self._model, self._prompts, self._outputs = model, prompts, outputs
         self._requests: dict[str, Any] = {}
         self.when_done: Callable[[], object] = lambda: None
         self._turn, self._aborts = 0, False
@@ -227,7 +240,7 @@ class Load:
             input_text="",
             input_ids=array("q", ids),
             input_embeds=None,
-            mm_inputs=None,
+            mm_inputs=images_of(self._model, ids, number),
             token_type_ids=None,
             sampling_params=params,
             return_logprob=False,

@@ -455,13 +455,22 @@ async def ask_tokens(
     }
     async with client.stream("POST", "/generate", json=body) as response:
         assert response.status_code == 200, (await response.aread())[:300]
-        async for line in response.aiter_lines():
-            if not line.startswith("data: {"):
+        async for line in _lines(response):
+            if not line.startswith(b"data: {"):
                 continue
-            event = json.loads(line[len("data: ") :])
+            event = json.loads(line[len(b"data: ") :])
             assert "error" not in event or may_fail, event
             if "output_ids" in event:
                 yield event["output_ids"]
+
+
+async def _lines(response: httpx.Response) -> AsyncIterator[bytes]:
+    """Those of a stream of events; httpx's own also end at what Unicode calls a line's end, within a text."""
+    rest = b""
+    async for part in response.aiter_bytes():
+        *whole, rest = (rest + part).split(b"\n")
+        for line in whole:
+            yield line
 
 
 async def _abort(client: httpx.AsyncClient, rid: str, *, after_s: float) -> None:

@@ -66,6 +66,7 @@ class PausedForward:
         self._greenlet = greenlet(forward)
         self._greenlet.gr_context = contextvars.copy_context()
         self._inside: _Ambient | None = None
+        self._masks: dict[str, object] = {}
         self._until: float = 0
         self.calls = 0
         """Layers that were begun, or slices of them."""
@@ -118,6 +119,7 @@ class PausedForward:
         outside = _Ambient.taken()
         if self._inside is not None:
             self._inside.put()
+        _put_masks(self._attention, self._masks)
         self._greenlet.parent = getcurrent()
         pauses.running = self
         try:
@@ -126,6 +128,7 @@ class PausedForward:
             pauses.running = None
             self.is_done = self._greenlet.dead
             self._inside = _Ambient.taken()
+            self._masks = _masks(self._attention)
             outside.put()
 
 
@@ -200,6 +203,34 @@ def as_extend(batch: ForwardBatch) -> Iterator[None]:
         yield
     finally:
         batch.forward_mode = modes.SPLIT_PREFILL
+
+
+_MASKS = ("custom_mask", "mask_indptr", "image_token_ranges")
+"""Fields of an attention backend's metadata that Gemma 3 and 4 set when a forward begins: a token of an image
+attends to those behind it in the image. Metadata that are made anew after a pause know nothing of that."""
+
+
+def masks_images(model: torch.nn.Module) -> bool:
+    """Whether a model sets them."""
+    return hasattr(model, "prepare_attn_masks")
+
+
+def _masks(attention: AttentionBackend) -> dict[str, object]:
+    """The masks that are set."""
+    told = _metadata(attention)
+    found = {name: getattr(told, name, None) for name in _MASKS}
+    return {name: value for name, value in found.items() if value is not None}
+
+
+def _put_masks(attention: AttentionBackend, masks: dict[str, object]) -> None:
+    told = _metadata(attention)
+    for name, value in masks.items():
+        setattr(told, name, value)
+
+
+def _metadata(attention: AttentionBackend) -> object:
+    backend = getattr(attention, "prefill_backend", attention)
+    return getattr(backend, "forward_metadata", None)
 
 
 _KEPT_AS = "pdmuxd_forward"

@@ -17,7 +17,7 @@ from pdmuxd.engine.sglang.api.types.model import ModelRunner
 from pdmuxd.engine.sglang.api.types.requests import Batch, ForwardBatch
 from pdmuxd.engine.sglang.api.types.scheduler import Scheduler
 from pdmuxd.engine.sglang.internals.describe import fused_graph_tokens
-from pdmuxd.engine.sglang.internals.layerpauses import LayerPauses, decoder_layers, drop
+from pdmuxd.engine.sglang.internals.layerpauses import LayerPauses, decoder_layers, drop, masks_images
 from pdmuxd.engine.sglang.internals.probes import MODELS_OWN, ProbeBatches, has_state_slots
 from pdmuxd.engine.sglang.internals.scheduler import SchedulerPort
 from pdmuxd.engine.sglang.internals.shared_state import shared_by_streams
@@ -63,13 +63,19 @@ class Splitting:
             why = str(self._port.agree(self._tried(lengths))) or self._warned(
                 str(self._port.agree(self._shared()))
             )
-            said = "it is not split" if why else str(self._port.agree(self._tried(lengths[:1], slices=3)))
+            said = "it is not split" if why else self._uncut(lengths[:1])
             self.can_slice = not said
             if said:
                 _log.info("pdmuxd: the layers of long prompts are not cut by tokens: %s", said)
         if not why and self.pauses is not None:
             _log.info("pdmuxd: prefills pause between the model's %d layers", self.pauses.calls)
         return why
+
+    def _uncut(self, lengths: tuple[int, ...]) -> str:
+        """Why layers cannot be called for some tokens after the others; empty if they can."""
+        if masks_images(self._s.tp_worker.model_runner.model):
+            return "a token of an image attends to those behind it"
+        return str(self._port.agree(self._tried(lengths, slices=3)))
 
     def _without_trying(self) -> str:
         model = self._s.tp_worker.model_runner.model

@@ -152,6 +152,10 @@ def apart(got: list[Any], expected: list[Any]) -> float:
 def weigh(model: torch.nn.Module) -> None:
     """Make up weights under which every token of a prompt matters, the same each time."""
     torch.manual_seed(3)
-    for tensor in model.parameters():
-        if tensor.dtype in (torch.float32, torch.bfloat16, torch.float16) and tensor.dim() >= 2:
+    for name, tensor in model.named_parameters():
+        if tensor.dtype not in (torch.float32, torch.bfloat16, torch.float16):
+            continue
+        if tensor.dim() >= 2:
             tensor.normal_(std=_WEIGHT * tensor.shape[-1] ** -0.5)
+        elif name.endswith("norm.weight"):
+            tensor.fill_(1.0)  # with SGLang's own, nearly zero, layers add nothing to a token's embedding
