@@ -72,12 +72,12 @@ class DriftWatch:
                 "fused",
                 max(record.prefill_sms, record.decode_sms),
                 record.predicted_fused_s,
-                record.measured_step_s,
+                record.device_step_s,
             )
             return
         if not record.prefill_new_tokens and record.decode_bs:
             # Beside a prefill it is slowed by contention, which is the guard's business.
-            each_s = record.measured_step_s / max(1, record.decode_steps)
+            each_s = record.device_step_s / max(1, record.decode_steps)
             measured_s = record.measured_decode_s if record.measured_decode_s is not None else each_s
             yield "decode", record.decode_sms, record.predicted_decode_s, measured_s
         if record.predicted_prefill_s and self.layers and record.prefill_layers:

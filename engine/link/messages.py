@@ -277,6 +277,11 @@ class IterationRecord(msgspec.Struct, frozen=True, kw_only=True, tag="iteration"
     """What was left of the target for delivery; None if nothing was."""
 
     @property
+    def device_step_s(self) -> float:
+        """Seconds of `measured_step_s` without what a late launch cost: what predictions are of."""
+        return self.measured_step_s - (self.host_late_s or 0.0)
+
+    @property
     def prefill(self) -> PrefillShape:
         """The prefill's part of the step."""
         return PrefillShape(

@@ -109,7 +109,7 @@ class Refiner:
             return
         predicted_s = self._model.fused_s(record.prefill, record.decode, sms)
         if predicted_s > 0.0:
-            self._corrections.alone("fused", sms, record.measured_step_s / predicted_s, now_s)
+            self._corrections.alone("fused", sms, record.device_step_s / predicted_s, now_s)
 
     def _observe_decode(self, record: IterationRecord, measured_s: float, now_s: float) -> None:
         shape = record.decode

@@ -3,6 +3,7 @@ request with another is not made, and the grammar of a certain expression fails.
 
 from __future__ import annotations
 
+from functools import wraps
 from typing import Any
 
 NAME = "pdmuxd_not_numbers"
@@ -32,19 +33,20 @@ def register() -> None:
     ModelRunner.sample = sample_not_numbers
 
     from sglang.srt.constrained.xgrammar_backend import XGrammarGrammar
-    from sglang.srt.managers.scheduler import Scheduler
+    from sglang.srt.managers.schedule_batch import Req
 
-    make, fill = Scheduler._create_generation_req, XGrammarGrammar.fill_vocab_mask
+    make, fill = Req.__init__, XGrammarGrammar.fill_vocab_mask
 
-    def make_or_not(scheduler: Any, received: Any, *given: Any, **named: Any) -> Any:
-        if received.rid.startswith(NOT_MADE):
+    @wraps(make)  # whose source the plugin looks through
+    def make_or_not(request: Any, rid: str, *given: Any, **named: Any) -> None:
+        if rid.startswith(NOT_MADE):
             raise KeyError("a field that nobody knows")
-        return make(scheduler, received, *given, **named)
+        make(request, rid, *given, **named)
 
     def fill_or_fail(grammar: Any, mask: Any, row: int) -> None:
         if FAILING in (grammar.key_string or "") and grammar.accepted_tokens:
             raise RuntimeError("the matcher is lost")
         fill(grammar, mask, row)
 
-    Scheduler._create_generation_req = make_or_not
+    Req.__init__ = make_or_not
     XGrammarGrammar.fill_vocab_mask = fill_or_fail

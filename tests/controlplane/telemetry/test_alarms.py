@@ -194,3 +194,13 @@ def test_a_predictor_drifts_when_decode_alone_takes_another_time(
         alone = step(prefill_new_tokens=0, prefill_layers=0, measured_step_s=0.02 * factor)
         watched.on_message(alone)
     assert kinds(alarms_over(watched, clock, 15)) == expected
+
+
+@pytest.mark.parametrize(("late_s", "expected"), [(0.01, []), (0.0, ["predictor_drift"])])
+def test_no_predictor_drifts_when_a_step_waits_for_its_launch(
+    watched: Telemetry, clock: HandClock, late_s: float, expected: list[str]
+) -> None:
+    fused = step(mode="fused", predicted_fused_s=0.01, measured_step_s=0.02, host_late_s=late_s)
+    for _ in range(100):
+        watched.on_message(fused)
+    assert kinds(alarms_over(watched, clock, 15)) == expected

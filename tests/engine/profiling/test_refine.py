@@ -155,8 +155,8 @@ WITH_FUSED = msgspec.structs.replace(PREDICTORS, solo_run=(SoloRun(sms=132, fuse
 CHUNK = PrefillShape.of([(512, 0)])
 
 
-def fused_step(ratio: float, *, chunk: PrefillShape = CHUNK) -> IterationRecord:
-    """A fused step on all SMs that took `ratio` times what the profile says."""
+def fused_step(ratio: float, *, chunk: PrefillShape = CHUNK, late_s: float = 0.0) -> IterationRecord:
+    """A fused step on all SMs that took `ratio` times what the profile says, after a launch that was late."""
     return msgspec.structs.replace(
         step(1.0),
         mode="fused",
@@ -165,7 +165,8 @@ def fused_step(ratio: float, *, chunk: PrefillShape = CHUNK) -> IterationRecord:
         prefill_new_tokens=chunk.new_tokens,
         prefill_sum_new_squared=chunk.sum_new_squared,
         measured_decode_s=None,
-        measured_step_s=FUSED.predict_s(chunk, BATCH) * ratio,
+        measured_step_s=FUSED.predict_s(chunk, BATCH) * ratio + late_s,
+        host_late_s=late_s,
     )
 
 
@@ -178,7 +179,7 @@ def test_the_fused_predictor_follows_within_its_bounds_when_fused_steps_drift(
     for _ in range(12):
         now_s += 5.0
         for _ in range(CORRECT_AFTER):
-            refiner.observe(fused_step(ratio), now_s)
+            refiner.observe(fused_step(ratio, late_s=0.01), now_s)
         for change in refiner.changes(now_s):
             assert (change.kind, change.predictor, change.sms) == ("corrected", "fused", 132)
             assert change.after / change.before <= 1.05 + 1e-9
