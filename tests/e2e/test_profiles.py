@@ -4,6 +4,7 @@ import json
 
 from profiling import measured_profile
 
+from pdmuxd.engine.emulator.profile import DEFAULT_PROFILE
 from pdmuxd.engine.profiling.document import to_json
 
 
@@ -13,7 +14,7 @@ def test_the_engine_predicts_with_a_profile_when_it_is_activated(daemon, until):
     until(lambda: is_in_force(daemon))
     active = daemon.admin("GET", "/api/v1/profiles/active").json()
     assert active["predicts_with"].startswith("the engine's own: h200-llama-8b")
-    document = json.loads(to_json(measured_profile("mine")))
+    document = json.loads(to_json(measured_profile("mine", profile=DEFAULT_PROFILE)))
     made = daemon.admin("POST", "/api/v1/profiles", json=document).json()
 
     daemon.admin("POST", f"/api/v1/profiles/{made['id']}/activate", json={})
