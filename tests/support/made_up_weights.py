@@ -33,12 +33,11 @@ def _weigh(_result: Any, runner: Any, *_args: Any, **_kwargs: Any) -> None:
         _give_scratch(next(m for m in runner.model.modules() if hasattr(m, "input_size")))
     chance = torch.Generator().manual_seed(3)
     with torch.no_grad():
-        for parameter in runner.model.parameters():
+        for name, parameter in runner.model.named_parameters():
             if parameter.is_floating_point() and parameter.dim() >= 2:
                 made = torch.randn(parameter.shape, generator=chance)
                 parameter.copy_(made * 1.6 * parameter.shape[-1] ** -0.5)
-        for name, parameter in runner.model.named_parameters():
-            if parameter.dim() == 1 and name.endswith("norm.weight"):
+            elif parameter.dim() == 1 and name.endswith("norm.weight"):
                 parameter.fill_(1.0)  # as small as SGLang's own, layers would add nothing
 
 
