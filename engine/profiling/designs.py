@@ -20,8 +20,10 @@ from pdmuxd.engine.core.latency import (
     FusedCoefficients,
     PrefillCoefficients,
     batch_max_context_tokens,
+    on_curve,
     padded_bs,
 )
+from pdmuxd.engine.core.shapes import Experts
 from pdmuxd.engine.core.types import PrefillShape
 from pdmuxd.engine.link.messages import Hello
 from pdmuxd.engine.profiling.measurement import Point
@@ -42,6 +44,8 @@ class Design:
     has_max_context: bool = False
     """Whether the longest context, in the last column, may outlast what all contexts take. Not together with
     a floor: batches whose attention is not split run as whole graphs, which the host launches at once."""
+    experts: Experts | None = None
+    """Of the model, if decode's line bends as the number of experts grows whose weights a batch reads."""
 
 
 PREFILL_KNOTS = (128, 256, 512, 1024, 2048, 4096)
@@ -54,6 +58,9 @@ CONTEXT_COLUMNS = slice(0, 4)
 """The columns of `fused_rows` for what all contexts take when all SMs share them."""
 _REQUESTS = 5
 """The column of `fused_rows` for the requests that decode."""
+EXPERTS_BS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 512, 1024)
+"""Batch sizes between which the number of touched experts is taken for a straight line, the captured ones
+aside."""
 OWN_SAMPLES = 2
 """So many samples of a batch size are needed to judge a time of its own: a single one would always fit."""
 TILES = (1, 64, 128)
@@ -98,11 +105,16 @@ def own_sizes(
 
 
 def decode_rows(points: Sequence[Point], design: Design) -> Floats:
-    """Reused tokens, fixed, a column per segment of the line of (padded) requests, and one per own size."""
+    """Reused tokens, fixed, a column per segment of the line of (padded) requests, one per own size, and the
+    touched experts if they count."""
     shapes = [point.decode_shape for point in points]
     sums = [[float(s.reused_tokens), 1.0] for s in shapes]
     sizes = [padded_bs(s.bs, design.captured_bs) for s in shapes]
-    return np.hstack([np.array(sums), _segments(sizes, design.knots), _own(sizes, design.own_bs)])
+    rows = np.hstack([np.array(sums), _segments(sizes, design.knots), _own(sizes, design.own_bs)])
+    if design.experts is None:
+        return rows
+    touched = _touched(design.experts, design)
+    return np.hstack([rows, np.array([[on_curve(touched, size)] for size in sizes])])
 
 
 def decode_of(coefficients: Floats, _floor_s: float, design: Design) -> DecodeCoefficients:
@@ -115,12 +127,23 @@ def decode_of(coefficients: Floats, _floor_s: float, design: Design) -> DecodeCo
     slope, curve = _line(coefficients[2 : 2 + slopes], design.knots)
     if design.own_bs:
         curve = _own_curve(coefficients[3:], design.own_bs)
+    if design.experts is not None:
+        touched = _touched(design.experts, design)
+        each_s = float(coefficients[-1])
+        sizes = sorted({size for size, _ in (*curve, *touched)})
+        curve = tuple((size, on_curve(curve, size) + each_s * on_curve(touched, size)) for size in sizes)
     return DecodeCoefficients(
         per_reused_s=float(coefficients[0]),
         per_request_s=slope,
         fixed_s=float(coefficients[1]),
         curve=curve,
     )
+
+
+def _touched(experts: Experts, design: Design) -> Curve:
+    """How many experts' weights a batch of each size reads."""
+    sizes = sorted({0, *EXPERTS_BS, *design.captured_bs, *design.knots})
+    return tuple((float(size), experts.touched(size)) for size in sizes)
 
 
 def fused_rows(points: Sequence[Point], design: Design) -> Floats:
@@ -160,8 +183,8 @@ def _replayed(tokens: int, design: Design) -> int:
 
 def own_columns(rows: Floats, design: Design) -> Floats:
     """The columns of the sizes that have a time of their own: the last ones, before that of the longest
-    context."""
-    end = rows.shape[1] - design.has_max_context
+    context or of experts."""
+    end = rows.shape[1] - design.has_max_context - (design.experts is not None)
     return rows[:, end - len(design.own_bs) : end]
 
 
@@ -227,6 +250,8 @@ class Family(Generic[_CoefficientsT]):
     floors: tuple[bool, ...] = (False,)
     max_context_choices: tuple[bool, ...] = (False,)
     """Whether a batch may wait for its longest context."""
+    knows_experts: bool = False
+    """Whether its line has a column of the experts that a batch touches, if the model has any."""
 
 
 PREFILL = Family(
@@ -247,6 +272,7 @@ DECODE = Family(
     captured=lambda hello: hello.captured_decode_bs,
     has_own_sizes=True,
     own_samples=OWN_SAMPLES,
+    knows_experts=True,
 )
 FUSED = Family(
     name="fused",

@@ -191,7 +191,7 @@ def fit_design(
     floor_s: float | None = None,
 ) -> Regression | None:
     """None if the samples do not show the floor that the design has."""
-    cut_floor = TABLE_CUT_FLOOR if design.own_bs else CUT_FLOOR
+    cut_floor = TABLE_CUT_FLOOR if design.own_bs or design.experts is not None else CUT_FLOOR
     if design.has_max_context:
         return fit_max_context(rows, seconds, prior, confirmed, cut_floor=cut_floor)
     if design.has_floor:

@@ -12,6 +12,7 @@ from typing import Generic, TypeVar
 import numpy as np
 
 from pdmuxd.engine.core.errors import ProfileError
+from pdmuxd.engine.core.shapes import Experts
 from pdmuxd.engine.profiling import designs
 from pdmuxd.engine.profiling.designs import Design, Family
 from pdmuxd.engine.profiling.measurement import Point, Sample
@@ -136,11 +137,13 @@ def fit_solo(
     captured_bs: tuple[int, ...] = (),
     expected: Expected = (),
     floor_s: float | None = None,
+    experts: Experts | None = None,
 ) -> SoloFit[_CoefficientsT]:
     """Choose the simplest design that predicts as well as any, fit it and cross-validate it.
 
     Samples are of one mode and one SM count, and so is what is `expected` of other points; of that only the
     proportions count, since samples say how fast the device is. A known `floor_s` is not fitted.
+    `experts` are those of the model, if it has any.
     Raises: ProfileError for no samples, too few, or samples that are all of one shape.
     """
     _check(family, samples)
@@ -148,6 +151,7 @@ def fit_solo(
     seconds = np.array([sample.seconds for sample in samples])
     confirmed = np.array([sample.confirmed for sample in samples])
     tried: list[Tried] = []
+    known = experts if family.knows_experts else None
 
     def attempt(design: Design) -> None:
         rows, prior = family.rows(points, design), prior_of(family, design, samples, expected)
@@ -155,12 +159,12 @@ def fit_solo(
         if regression is not None:
             tried.append(Tried(design, rows, prior, regression, _score(regression, rows, design)))
 
-    simplest, *others = _designs(family, points, captured_bs)
+    simplest, *others = _designs(family, points, captured_bs, known)
     attempt(simplest)
     if not tried:
         raise ProfileError(f"{_title(family, samples)}: no design fits {len(samples)} samples")
     is_likely = confirmed | (tried[0].regression.residuals <= LIKELY)
-    tables = _tables(family, points, is_likely, captured_bs)
+    tables = _tables(family, points, is_likely, captured_bs, known)
     if family.prefers_tables and tables and _covers(tables[-1]):
         others, tables = [], tables[-1:]
         tried.clear()
@@ -199,7 +203,10 @@ def _title(family: Family[_CoefficientsT], samples: Sequence[Sample]) -> str:
 
 
 def _designs(
-    family: Family[_CoefficientsT], points: Sequence[Point], captured_bs: tuple[int, ...]
+    family: Family[_CoefficientsT],
+    points: Sequence[Point],
+    captured_bs: tuple[int, ...],
+    experts: Experts | None,
 ) -> list[Design]:
     """The designs, simplest first, without those that have more terms than the samples can determine."""
     sizes = sorted(family.size_of(point) for point in points)
@@ -212,6 +219,7 @@ def _designs(
             tile_tokens=tile,
             captured_bs=captured_bs,
             has_max_context=has_max_context,
+            experts=experts,
         )
         for has_max_context in family.max_context_choices
         for knots in sorted(choices, key=len)
@@ -223,11 +231,15 @@ def _designs(
     own = designs.own_sizes(sizes, captured_bs) if captured_bs or family.has_own_sizes else ()
     if not own or (family.shared_terms + len(own)) * OWN_SAMPLES_PER_TERM > len(points):
         return lines
-    return [*lines, *_with_own(family, own, captured_bs)]
+    return [*lines, *_with_own(family, own, captured_bs, experts)]
 
 
 def _tables(
-    family: Family[_CoefficientsT], points: Sequence[Point], is_likely: Bools, captured_bs: tuple[int, ...]
+    family: Family[_CoefficientsT],
+    points: Sequence[Point],
+    is_likely: Bools,
+    captured_bs: tuple[int, ...],
+    experts: Experts | None,
 ) -> list[Design]:
     """A time of its own for each batch size that was measured, even once: each runs as a graph of its own."""
     if not captured_bs:
@@ -238,7 +250,7 @@ def _tables(
     own = tuple(sorted({*often, *designs.own_sizes(likely, captured_bs, at_least=1)}))
     if len(own) == len(often) or len(own) + TABLE_TERMS + SPARE_SAMPLES > len(points):
         return []
-    return _with_own(family, own, captured_bs)
+    return _with_own(family, own, captured_bs, experts)
 
 
 def _covers(table: Design) -> bool:
@@ -248,10 +260,13 @@ def _covers(table: Design) -> bool:
 
 
 def _with_own(
-    family: Family[_CoefficientsT], own: tuple[int, ...], captured_bs: tuple[int, ...]
+    family: Family[_CoefficientsT],
+    own: tuple[int, ...],
+    captured_bs: tuple[int, ...],
+    experts: Experts | None,
 ) -> list[Design]:
     return [
-        Design(own_bs=own, captured_bs=captured_bs, has_max_context=has_max_context)
+        Design(own_bs=own, captured_bs=captured_bs, has_max_context=has_max_context, experts=experts)
         for has_max_context in family.max_context_choices
     ]
 

@@ -158,7 +158,7 @@ def _fitted(
             sizes = {family.size_of(sample.point) for sample in samples}
             around.update(point for size in sizes for point in fused_of_size(target, sms, size))
         expected = sorted(((point, cost_s(target, point)) for point in around), key=lambda one: one[1])
-        return solo.fit_solo(family, samples, captured, expected, floor_s)
+        return solo.fit_solo(family, samples, captured, expected, floor_s, target.model.experts)
 
     for sms in groups:
         try:

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from pdmuxd.engine.core.shapes import Experts
 from pdmuxd.engine.core.types import PrefillShape
 from pdmuxd.engine.profiling.designs import (
     DECODE,
@@ -25,6 +26,7 @@ requests = st.lists(st.tuples(st.integers(1, 9000), st.integers(0, 30_000)), min
 contexts = st.lists(st.integers(1, 20_000), min_size=1, max_size=24)
 slopes = st.floats(1e-9, 1e-3)
 GRAPHS = (1, 2, 4, 8, 16, 24)
+EXPERTS = Experts(count=128, per_token=8, intermediate=768)
 
 
 def coefficients(rows: np.ndarray, data: st.DataObject) -> np.ndarray:
@@ -61,17 +63,27 @@ def test_no_prefill_takes_less_than_the_floor(prompts: list[tuple[int, int]]) ->
 
 @pytest.mark.parametrize("captured", [(), GRAPHS])
 @pytest.mark.parametrize("own", [False, True])
+@pytest.mark.parametrize("experts", [None, EXPERTS])
 @settings(max_examples=15)
 @given(data=st.data(), batch=contexts)
 def test_a_decode_step_takes_what_its_columns_say(
-    captured: tuple[int, ...], own: bool, data: st.DataObject, batch: list[int]
+    captured: tuple[int, ...], own: bool, experts: Experts | None, data: st.DataObject, batch: list[int]
 ) -> None:
-    design = Design(knots=() if own else DECODE_KNOTS, captured_bs=captured, own_bs=(1, 4, 24) if own else ())
+    knots, own_bs = (() if own else DECODE_KNOTS), ((1, 4, 24) if own else ())
+    design = Design(knots=knots, captured_bs=captured, own_bs=own_bs, experts=experts)
     step = point("decode", decode=batch)
     rows = DECODE.rows([step], design)
     found = coefficients(rows, data)
     predictor = DECODE.coefficients(found, 0.0, design)
     assert predictor.predict_s(step.decode_shape, captured) == pytest.approx(float(rows[0] @ found), rel=1e-6)
+
+
+def test_the_last_column_counts_the_experts_that_the_replayed_graph_touches() -> None:
+    design = Design(captured_bs=GRAPHS, experts=EXPERTS)
+    rows = DECODE.rows([point("decode", decode=[9] * bs) for bs in (1, 3, 23, 300)], design)
+    expected = [EXPERTS.touched(bs) for bs in (1, 4, 24, 300)]
+    assert rows[:, -1] == pytest.approx(expected, rel=0.001)
+    assert rows[:3, -1] == pytest.approx(expected[:3], rel=1e-12)
 
 
 @pytest.mark.parametrize("captured", [(), (16, 512, 2048, 60_000)])

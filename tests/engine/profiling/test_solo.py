@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -18,6 +21,7 @@ from pdmuxd.engine.core.latency import (
     batch_max_context_tokens,
     padded_bs,
 )
+from pdmuxd.engine.core.shapes import Experts
 from pdmuxd.engine.core.types import DecodeShape, PrefillShape
 from pdmuxd.engine.link.measuring import Measured
 from pdmuxd.engine.profiling.designs import DECODE, FUSED, PREFILL
@@ -311,3 +315,51 @@ def test_a_larger_batch_is_predicted_to_take_less_when_it_was_measured_so(captur
     for bs in sizes:
         shape = DecodeShape(bs=bs, reused_tokens=2000 * bs)
         assert found.predict_s(shape, captured) == pytest.approx(law(shape), rel=0.01)
+
+
+EXPERTS = Experts(count=128, per_token=8, intermediate=768)
+MEASURED = json.loads((Path(__file__).parents[2] / "support" / "decode_of_experts.json").read_text())
+
+
+def test_the_bend_of_touched_experts_is_predicted_when_a_few_batches_were_measured() -> None:
+    """Nine samples per SM count of one H200, and batches that were measured apart from them."""
+    captured = tuple(MEASURED["captured"])
+    fitted, unseen = decode_steps(MEASURED["fitted"]), decode_steps(MEASURED["unseen"])
+
+    def errors(experts: Experts | None) -> tuple[float, float]:
+        held_out, off = [], []
+        for sms in {sample.sms for sample in fitted}:
+            group = [sample for sample in fitted if sample.sms == sms]
+            found = fit_solo(DECODE, group, captured, experts=experts)
+            held_out += [abs(one) for one in found.held_out if not np.isnan(one)]
+            for sample in unseen:
+                if sample.sms == sms:
+                    predicted_s = found.coefficients.predict_s(sample.point.decode_shape, captured)
+                    off.append(abs(predicted_s / sample.seconds - 1.0))
+        return float(np.median(held_out)), float(np.median(off))
+
+    assert max(errors(EXPERTS)) < 0.06
+    assert min(errors(None)) > 0.1, "a line does not bend there"
+
+
+@pytest.mark.parametrize("captured", [(1, 2, 4, 8, 16, 32, 64, 128, 256), ()])
+def test_what_an_expert_costs_is_found_when_it_is_the_law(captured: tuple[int, ...]) -> None:
+    def law(shape: DecodeShape) -> float:
+        return DECODE_LAW.predict_s(shape, captured) + 2e-4 * EXPERTS.touched(padded_bs(shape.bs, captured))
+
+    fit = fit_solo(DECODE, decode_samples(law, noise=NOISE), captured, experts=EXPERTS)
+    assert fit.errors.p90 < 0.03
+    for bs in (1, 3, 8, 12, 24, 48, 100, 256):
+        shape = DecodeShape(bs=bs, reused_tokens=2000 * bs)
+        assert fit.coefficients.predict_s(shape, captured) == pytest.approx(law(shape), rel=0.03)
+
+
+def decode_steps(rows: list[list[float]]) -> list[Sample]:
+    """Rows of SMs, requests, tokens of all contexts, and seconds."""
+    found = []
+    for sms, bs, tokens, seconds in rows:
+        each, rest = divmod(int(tokens), int(bs))
+        contexts = (*(each,) * (int(bs) - 1), each + rest)
+        point = Point(mode="decode", prefill_sms=0, decode_sms=int(sms), decode=contexts)
+        found.append(Sample(point=point, decode_s=seconds))
+    return found
