@@ -6,7 +6,7 @@ Rank 0 alone looks at the device; the others launch what it says, in the same or
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from pdmuxd.engine.loop.port import EnginePort
@@ -21,6 +21,13 @@ _POLL_S = 0.00002
 
 Span = tuple[Event, Event]
 """Start and end event."""
+
+
+def shortest(ranks: Sequence[Sequence[float | None]]) -> tuple[float, ...]:
+    """Seconds of each span that rank 0 tells, the shortest of all ranks'. In the longer ones a rank waits, in
+    an all-reduce, for the one that launched last, and a late launch is not contention (decision 0008)."""
+    spans = zip(*ranks, strict=True)
+    return tuple(min(s for s in span if s is not None) for span in spans if span[0] is not None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,14 +73,14 @@ class ColocatedMeasurement:
                 self._streams.wait(layers[-1][1])
                 return layers[0][0], layers[-1][1]
 
-    def steps_within(self, begin: Event, end: Event) -> list[Span]:
-        """Steps that lie wholly between two events. Each is timed from its own start, as in serving: if the
-        host launches it late, the wait is not contention (decision 0008)."""
+    def steps_within(self, begin: Event, end: Event) -> list[float | None]:
+        """Seconds of each step, None unless it lies wholly between two events. Each is timed from its own
+        start, as in serving: if the host launches it late, the wait is not contention (decision 0008)."""
+        elapsed_s = self._streams.elapsed_s
         self._streams.wait(self._steps[-1][1])
         return [
-            (start, stop)
+            elapsed_s(start, stop) if elapsed_s(begin, start) >= 0.0 and elapsed_s(stop, end) >= 0.0 else None
             for start, stop in self._steps
-            if self._streams.elapsed_s(begin, start) >= 0.0 and self._streams.elapsed_s(stop, end) >= 0.0
         ]
 
     def _following(self, layers: list[Span], last: _Next) -> _Next:

@@ -16,7 +16,7 @@ from pdmuxd.engine.loop.streams import StreamGroup
 from pdmuxd.engine.sglang.api.types.device import Stream
 from pdmuxd.engine.sglang.api.types.requests import Batch
 from pdmuxd.engine.sglang.api.types.scheduler import Scheduler
-from pdmuxd.engine.sglang.colocated import ColocatedMeasurement, Span
+from pdmuxd.engine.sglang.colocated import ColocatedMeasurement, Span, shortest
 from pdmuxd.engine.sglang.engine_info import Activations
 from pdmuxd.engine.sglang.gauges import GpuReading, ReadGpu
 from pdmuxd.engine.sglang.held import Held, HeldRuns, Launched
@@ -60,7 +60,7 @@ class EngineMeasurer:
         self._total_sms = table.rules.total_sms
         self._batches = ProbeBatches(scheduler)
         self._held: HeldRuns[Batch] = HeldRuns(
-            streams, port.agree, read_gpu, is_one_gpu=port.state.tp_size == 1
+            streams, port.gather, read_gpu, is_one_gpu=port.state.tp_size == 1
         )
         self.activations: Activations | None = None
         """Of a prefill; None until the warm-up, and on a CPU."""
@@ -199,7 +199,9 @@ class EngineMeasurer:
         ]
         inside = colocated_step.steps_within(prefills[0][0], prefills[-1][1])
         reading = self._reading()
-        return _told(message, reading, prefill_s=self._seconds(prefills), decode_s=self._seconds(inside))
+        prefill_s = shortest(self._port.gather(self._seconds(prefills)))
+        decode_s = shortest(self._port.gather(inside))
+        return _told(message, reading, prefill_s=prefill_s, decode_s=decode_s)
 
     # --- launching
 

@@ -97,6 +97,14 @@ class SchedulerPort:
         torch.distributed.broadcast_object_list(carrier, src=group.ranks[0], group=self._s.tp_cpu_group)
         return carrier[0]
 
+    def gather(self, own: Any) -> list[Any]:
+        """What each rank has, in their order, on every rank."""
+        if self.state.tp_size == 1:
+            return [own]
+        everyones: list[Any] = [None] * self.state.tp_size
+        torch.distributed.all_gather_object(everyones, own, group=self._s.tp_cpu_group)
+        return everyones
+
     def forget_prefill_metadata(self) -> None:
         """The prefill attention backend was used by someone else."""
         self._group.attention_owner = None

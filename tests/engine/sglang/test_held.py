@@ -65,7 +65,7 @@ class Device:
 
 def held(device: Device, *, repeats: int = 2, in_a_row: bool = False):
     runs: HeldRuns[object] = HeldRuns(
-        device, lambda one: one, lambda: GpuReading(clock_mhz=1500), clock=lambda: device.now_s
+        device, lambda own: [own], lambda: GpuReading(clock_mhz=1500), clock=lambda: device.now_s
     )
     return runs.run(None, object, device.launch, repeats=repeats, in_a_row=in_a_row)
 
@@ -84,10 +84,37 @@ def test_the_devices_time_is_told_when_launching_takes_longer(in_a_row: bool) ->
 def test_ranks_rest_while_they_launch_when_there_are_several_gpus() -> None:
     device = Device([0.012])
     runs: HeldRuns[object] = HeldRuns(
-        device, lambda one: one, None, clock=lambda: device.now_s, is_one_gpu=False
+        device, lambda own: [own], None, clock=lambda: device.now_s, is_one_gpu=False
     )
     runs.run(None, object, device.launch, repeats=3, in_a_row=True)
     assert device.at_work == [False]
+
+
+def of_two_ranks(first: Device, others: list[tuple[float, float, bool]], repeats: int = 2):
+    """What is told if the second rank has, of each run, these seconds, seconds of launching, and lateness."""
+    asked = []
+
+    def gather(own):
+        asked.append(own)
+        return [own, own if isinstance(own, float) else [type(own[0])(*one) for one in others]]
+
+    runs: HeldRuns[object] = HeldRuns(first, gather, None, clock=lambda: first.now_s, is_one_gpu=False)
+    return runs.run(None, object, first.launch, repeats=repeats, in_a_row=False), len(asked)
+
+
+def test_the_rank_that_came_last_tells_what_a_run_of_several_ranks_takes() -> None:
+    found, _ = of_two_ranks(Device([0.012]), [(0.5, 0.001, False), (0.002, 0.06, False)])
+    assert found.seconds == pytest.approx([WORK_S, 0.002])
+    assert found.launch_s == pytest.approx([0.024, 0.06]), "until the last rank has launched"
+    assert not found.is_host_bound
+
+
+def test_a_run_counts_as_late_when_another_rank_waited_for_its_host() -> None:
+    found, _ = of_two_ranks(Device([0.012]), [(0.002, 0.02, True), (0.003, 0.02, False)])
+    assert found.seconds == pytest.approx([0.003])
+    found, gathered = of_two_ranks(Device([0.012]), [(0.002, 0.02, True), (0.003, 0.02, True)])
+    assert found.is_host_bound
+    assert gathered == 1 + TRIES, "every rank tries as often"
 
 
 def test_a_hold_is_made_longer_when_the_host_was_slower_than_before() -> None:
