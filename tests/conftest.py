@@ -39,6 +39,11 @@ def pytest_collection_finish():
     _freeze()
 
 
+def pytest_sessionfinish():
+    if (stores := sys.modules.get("stores")) is not None:
+        stores.close_postgres_server()
+
+
 def pytest_runtest_teardown(item, nextitem):
     """Some tests run what thaws everything when it ends."""
     if nextitem is not None and nextitem.path != item.path and gc.get_freeze_count() == 0:

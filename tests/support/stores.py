@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import atexit
 import os
 import tempfile
 from collections.abc import Callable, Iterator
@@ -71,12 +70,16 @@ def new_database(folder: Path) -> str:
 
 @cache
 def postgres_server() -> PostgresServer:
-    """One for all tests of this process."""
+    """One for all tests of this process; `close_postgres_server` ends it with them."""
     programs = find_programs()
     assert programs is not None, "needs PostgreSQL: apt-get install postgresql"
-    server = PostgresServer(programs)
-    atexit.register(server.close)
-    return server
+    return PostgresServer(programs)
+
+
+def close_postgres_server() -> None:
+    """Called when the session ends: workers of pytest-xdist run no exit handlers."""
+    if postgres_server.cache_info().currsize:
+        postgres_server().close()
 
 
 @contextmanager
