@@ -60,9 +60,7 @@ class Splitting:
             captured = max(fused_graph_tokens(self._s.tp_worker.model_runner), default=0)
             # Every rank tries, since their batches sum with each other; the first one says what it came to.
             lengths = (max(_LENGTHS[0], captured + 1), _LENGTHS[1])
-            why = str(self._port.agree(self._tried(lengths))) or self._warned(
-                str(self._port.agree(self._shared()))
-            )
+            why = str(self._port.agree(self._tried(lengths))) or str(self._port.agree(self._shared()))
             said = "it is not split" if why else self._uncut(lengths[:1])
             self.can_slice = not said
             if said:
@@ -98,13 +96,6 @@ class Splitting:
     def _attention(self) -> tuple[object, ...]:
         runner = self._s.tp_worker.model_runner
         return (runner.attn_backend, *(runner.decode_attn_backend_group or ()))
-
-    def _warned(self, shared: str) -> str:
-        """What ends a split; on a GPU, where watching has not run yet, only a warning (decision 0093)."""
-        if not shared or not torch.cuda.is_available():
-            return shared
-        _log.warning("pdmuxd: %s: if tokens are wrong, serve under auto:nosplit", shared)
-        return ""
 
     def _shared(self) -> str:
         """What a prefill by layers and a decode step were both seen to write; empty if it is nothing."""
