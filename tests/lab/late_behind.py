@@ -798,6 +798,7 @@ def calls(one: Serving, begin_s: float, end_s: float) -> dict[str, Any]:
             for name, (n, clock_s, computed_s) in taken.items()
         }
         found["long"] = [call for line in inside for call in line["long"]]
+        found["memory_taken"] = [b - a for a, b in zip(first["taken"], last["taken"], strict=True)]
         ran_s, waited_s = (b - a for a, b in zip(first["main"], last["main"], strict=True))
         seconds = last["at"] - first["at"]
         found |= {"steps": steps, "ms": round(1e3 * seconds / steps, 3)}

@@ -1,8 +1,9 @@
 """For `late_behind.py --timed`: what the calls of a turn of SGLang's scheduler take of its main thread.
 
 Each second a line of JSON: the time, and for each call how often it was made, its seconds by the clock and
-its seconds of the processor, so far; beside it the calls that were long, one by one. A call within another
-counts in both. A call costs 1 microsecond more.
+its seconds of the processor, so far; beside it the calls that were long, one by one, and how often PyTorch
+took memory from the driver, which waits for the device, and had to give other memory back for it (`taken`).
+A call within another counts in both. A call costs 1 microsecond more.
 Beside it, what an arm leaves out: `no-insert` the prefix cache's insertion of prompts whose answer begins,
 `no-log` SGLang's line of log for each step, `no-gauge` asking the driver for clock and power.
 """
@@ -32,6 +33,9 @@ CALLS = (
     ("pdmuxd.engine.loop.results", "Results.read"),
     ("pdmuxd.engine.sglang.internals.decode", "SchedulerDecode.wait"),
     ("pdmuxd.engine.sglang.internals.decode", "SchedulerDecode.read"),
+    ("pdmuxd.engine.sglang.internals.layerwise", "SchedulerPrefill.form_prefill"),
+    ("pdmuxd.engine.sglang.internals.layerwise", "SchedulerPrefill.launch_layers"),
+    ("pdmuxd.engine.sglang.internals.layerwise", "SchedulerPrefill.finish_prefill"),
     (f"{SRT}.scheduler", "Scheduler.get_next_batch_to_run"),
     (f"{SRT}.scheduler", "Scheduler.update_running_batch"),
     (f"{SRT}.scheduler", "Scheduler.run_batch"),
@@ -181,11 +185,25 @@ def run(folder: Path) -> None:
             with contextlib.suppress(OSError):
                 look()
             out.write(
-                json.dumps({"at": time.monotonic(), "calls": _SO_FAR, "main": _main(), "long": _LONG[:]})
+                json.dumps(
+                    {
+                        "at": time.monotonic(),
+                        "calls": _SO_FAR,
+                        "main": _main(),
+                        "long": _LONG[:],
+                        "taken": _taken(),
+                    }
+                )
                 + "\n"
             )
             _LONG.clear()
             time.sleep(1.0)
+
+
+def _taken() -> list[int]:
+    cuda, _ = _owner("torch.cuda", "memory_stats")
+    told = cuda.memory_stats() if cuda.is_available() else {}
+    return [told.get("num_device_alloc", 0), told.get("num_alloc_retries", 0)]
 
 
 def _main() -> list[float]:
