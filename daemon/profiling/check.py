@@ -8,11 +8,14 @@ import random
 import time
 from collections.abc import Iterator, Mapping, Sequence
 
+import numpy as np
+
 from pdmuxd.daemon.profiling.engine import MeasuringEngine
 from pdmuxd.engine.core.errors import ProfileError
 from pdmuxd.engine.link.predictors import contention_guard, latency_model
 from pdmuxd.engine.profiling import design_points
 from pdmuxd.engine.profiling.document import MeasuredProfile
+from pdmuxd.engine.profiling.gate import trusted
 from pdmuxd.engine.profiling.measurement import Point, Sample, Target, settled
 from pdmuxd.engine.profiling.predictor_campaign import STALL_S
 
@@ -131,3 +134,33 @@ def unseen_errors(profile: MeasuredProfile, samples: Sequence[Sample]) -> Mappin
         for name in (point.mode, f"{point.mode} {sample.sms}"):
             errors.setdefault(name, []).append(predicted_s / sample.seconds - 1.0)
     return errors
+
+
+def told_of_unseen(
+    profile: MeasuredProfile, samples: Sequence[Sample], *, is_forced: bool = False
+) -> Iterator[str]:
+    """A line for each kind of work and one for the guard: how far off is what will serve.
+
+    Where the roofline replaces a doubtful predictor, its error is told with the predictor's own beside it;
+    `is_forced`: the operator insists on the predictor, so that nothing replaces it.
+    """
+    serving = profile if is_forced else trusted(profile)
+    fitted = unseen_errors(profile, samples)
+    for name, signed in sorted(unseen_errors(serving, samples).items()):
+        if " " not in name:
+            beside = f"; the roofline serves for doubtful fits, with which it would be {_error(fitted[name])}"
+            yield (
+                f"{name}: {len(signed)} batches that the profile has not seen; error {_error(signed)}"
+                f"{beside if fitted[name] != signed else ''}"
+            )
+    if bounds := unseen_bounds(serving, samples):
+        slower = sum(one < 1.0 for one in bounds)
+        yield (
+            f"contention guard: {slower} of {len(bounds)} pairs that it has not seen took longer than its "
+            f"bound; on average the bound lies {np.mean(bounds) - 1.0:.0%} above what they took"
+        )
+
+
+def _error(signed: Sequence[float]) -> str:
+    p50, p90 = np.percentile(np.abs(signed), (50.0, 90.0))
+    return f"p50 {p50:.1%}, p90 {p90:.1%}"

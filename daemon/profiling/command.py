@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import msgspec
-import numpy as np
 import typer
 import uvloop
 from rich.console import Console
@@ -19,7 +18,7 @@ from pdmuxd.controlplane.profiles.values import StoredProfile
 from pdmuxd.controlplane.services.control_plane import ControlPlane
 from pdmuxd.daemon.process.lock import exclusive
 from pdmuxd.daemon.process.signals import stop_requests
-from pdmuxd.daemon.profiling.check import check, unseen_bounds, unseen_errors
+from pdmuxd.daemon.profiling.check import check, told_of_unseen
 from pdmuxd.daemon.profiling.engine import MeasuringEngine, measuring_engine
 from pdmuxd.daemon.profiling.journal import NOTHING, Journal, journal_path, read_journal
 from pdmuxd.daemon.profiling.progress import CampaignProgress
@@ -125,32 +124,21 @@ async def _measure(plan: EnginePlan, wanted: Wanted) -> tuple[Outcome, Hello, Jo
                     journal=journal,
                 )
             if wanted.check is not None and outcome.broken_off is None:
-                await _check(engine, target, outcome.profile, wanted.budget_s, wanted.check)
+                await _check(engine, target, outcome.profile, wanted, wanted.check)
     return outcome, target.hello, journal
 
 
 async def _check(
-    engine: MeasuringEngine, target: Target, profile: MeasuredProfile, budget_s: float, path: Path
+    engine: MeasuringEngine, target: Target, profile: MeasuredProfile, wanted: Wanted, path: Path
 ) -> None:
     seen = {sample.point for sample in profile.samples}
-    samples = await check(engine, target, seen, CHECK_SHARE * budget_s)
+    samples = await check(engine, target, seen, CHECK_SHARE * wanted.budget_s)
     try:
         await asyncio.to_thread(path.write_bytes, msgspec.json.encode(samples))
     except OSError as error:
         raise ProfileError(f"{path}: cannot be written: {error.strerror}") from error
-    for name, signed in sorted(unseen_errors(profile, samples).items()):
-        if " " not in name:
-            p50, p90 = np.percentile(np.abs(signed), (50.0, 90.0))
-            typer.echo(
-                f"{name}: {len(signed)} batches that the profile has not seen; "
-                f"error p50 {p50:.1%}, p90 {p90:.1%}"
-            )
-    if bounds := unseen_bounds(profile, samples):
-        slower = sum(one < 1.0 for one in bounds)
-        typer.echo(
-            f"contention guard: {slower} of {len(bounds)} pairs that it has not seen took longer than its "
-            f"bound; on average the bound lies {np.mean(bounds) - 1.0:.0%} above what they took"
-        )
+    for line in told_of_unseen(profile, samples, is_forced=wanted.activate and wanted.force):
+        typer.echo(line)
 
 
 CHECK_SHARE = 0.1

@@ -27,7 +27,7 @@ from pdmuxd.engine.profiling.predictor_campaign import (
 LEAST_PLANNED = 12
 """Points of a plan; a fit needs 8."""
 GUARD_SHARE = 0.38
-"""Of the budget, what is kept for the guard."""
+"""Of the budget, what is kept for the guard; every other point of it goes to a starved predictor."""
 POINT_SHARE = 0.006
 """Of the budget, what a single point may take."""
 APART_S = 2.0
@@ -80,6 +80,8 @@ class Campaign:
         self._again: list[tuple[float, Point]] = []
         """Points to be measured once more, with the earliest time for it; the earliest first."""
         self._asked: Step | None = None
+        self._is_pairs_turn = False
+        """Whether the last point that both wanted, the guard and a starved predictor, was a pair."""
 
     def next(self, elapsed_s: float) -> Step | None:
         """The next step; None when the targets are met, the pools are empty or the budget is spent."""
@@ -89,7 +91,10 @@ class Campaign:
         if self._again and self._again[0][0] <= elapsed_s:
             return self._step(self._again.pop(0)[1])
         open_ones = self._open_ones()
-        if not open_ones or elapsed_s > self._budget_s * (1.0 - GUARD_SHARE):
+        is_for_guard = elapsed_s > self._budget_s * (1.0 - GUARD_SHARE)
+        if is_for_guard and any(one.is_starved for one in open_ones):
+            is_for_guard = self._is_pairs_turn = not self._is_pairs_turn
+        if not open_ones or is_for_guard:
             pair = self._pairs.next(self._overhead_s)
             if pair is not None:
                 return self._step(pair)
@@ -159,7 +164,7 @@ class Campaign:
                 sms,
                 target=target,
                 pool=points(target, sms, self._max_point_s),
-                design=_planned(family.captured(target.hello), knots),
+                design=_planned(family, target, knots),
                 chance=self._random,
                 is_planned=family is not designs.DECODE,
             )
@@ -226,6 +231,13 @@ class Campaign:
         return self._asked
 
 
-def _planned(captured: tuple[int, ...], knots: tuple[int, ...]) -> Design:
-    """What the points are chosen to determine: a time for each size of graph, or a line with bends."""
+def _planned(family: designs.Family[object], target: Target, knots: tuple[int, ...]) -> Design:
+    """What the points are chosen to determine: a time for each size of graph, or a line with bends.
+
+    Where experts bend the line it is the line: a short campaign that looks for the time of each graph has the
+    smallest and the largest ones, and none where the number of touched experts grows.
+    """
+    captured = family.captured(target.hello)
+    if family.knows_experts and target.model.experts is not None:
+        return Design(knots=knots, captured_bs=captured, experts=target.model.experts)
     return Design(own_bs=captured, captured_bs=captured) if captured else Design(knots=knots)

@@ -95,6 +95,13 @@ class PredictorCampaign:
         return bool(self.pool) and not self.is_done
 
     @property
+    def is_starved(self) -> bool:
+        """Whether a few more samples matter more to it than some of the pairs do to the guard: where experts
+        bend the line, until the line can be judged. A table has no use for them, since it needs two of each
+        graph."""
+        return self._design.experts is not None and self._asked < self.least
+
+    @property
     def need(self) -> tuple[float, float]:
         """Plans come first, then predictors without a fit, the one with the fewest samples before the others;
         then those furthest from their target."""

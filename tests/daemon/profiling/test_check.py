@@ -5,6 +5,8 @@ from __future__ import annotations
 import gzip
 import itertools
 from collections import Counter
+from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
 
 import msgspec
@@ -12,7 +14,7 @@ import numpy as np
 import pytest
 from profiling import target_of
 
-from pdmuxd.daemon.profiling.check import unseen, unseen_bounds, unseen_errors
+from pdmuxd.daemon.profiling.check import told_of_unseen, unseen, unseen_bounds, unseen_errors
 from pdmuxd.engine.emulator.profile import load_profile
 from pdmuxd.engine.profiling.document import MeasuredProfile, read_file
 from pdmuxd.engine.profiling.measurement import Sample
@@ -69,3 +71,41 @@ def test_the_bound_of_each_unseen_pair_is_told(profile: MeasuredProfile, samples
     assert len(bounds) == sum(one.point.mode == "colocated" for one in samples)
     assert sum(one < 1.0 for one in bounds) == 2
     assert float(np.mean(bounds)) == pytest.approx(1.15, abs=0.01)
+
+
+def test_the_error_of_what_will_serve_is_told_and_that_of_a_doubtful_fit_beside(
+    profile: MeasuredProfile, samples: list[Sample]
+) -> None:
+    def told(of: MeasuredProfile, *, is_forced: bool = False) -> str:
+        return line_of("decode", told_of_unseen(of, samples, is_forced=is_forced))
+
+    slow = msgspec.structs.replace(
+        profile,
+        solo_run=tuple(
+            msgspec.structs.replace(run, decode=run.decode and run.decode.scaled(3.0))
+            for run in profile.solo_run
+        ),
+        fits=tuple(
+            msgspec.structs.replace(fit, errors=replace(fit.errors, p90=2.0), roofline_p90=0.1)
+            if fit.predictor == "decode"
+            else fit
+            for fit in profile.fits
+        ),
+    )
+    alone = msgspec.structs.replace(
+        slow, solo_run=tuple(msgspec.structs.replace(run, decode=None) for run in slow.solo_run)
+    )
+    serves, fits = error_of(alone, samples), error_of(slow, samples)
+    assert serves < 0.3 < 1.5 < fits
+    assert f"error p50 {serves:.1%}, p90" in told(slow)
+    assert f"with which it would be p50 {fits:.1%}, p90" in told(slow)
+    assert f"error p50 {fits:.1%}, p90" in told(slow, is_forced=True)
+    assert "doubtful" not in told(slow, is_forced=True) + told(profile)
+
+
+def error_of(profile: MeasuredProfile, samples: list[Sample]) -> float:
+    return float(np.median(np.abs(unseen_errors(profile, samples)["decode"])))
+
+
+def line_of(kind: str, lines: Iterable[str]) -> str:
+    return next(line for line in lines if line.startswith(f"{kind}: "))

@@ -25,6 +25,7 @@ BUDGET_S = 300.0
 NOISE = 0.02
 HIDDEN = load_profile("h200-llama-8b")
 LAUNCH_BUDGET_S = 195.0
+SLOW_BUDGET_S = 75.0
 LAUNCH_BOUND = replace(
     HIDDEN,
     overheads=replace(HIDDEN.overheads, layer_launch_s=0.00053),
@@ -135,6 +136,23 @@ def test_every_graph_of_fused_batches_is_measured_and_predicted_when_each_takes_
         chunk, decode = PrefillShape.of([(new, 0)]), DecodeShape.of((context,) * bs)
         truth_s = graph_s(hidden, graphs, chunk, decode)
         assert model.fused_s(chunk, decode, profile.total_sms) == pytest.approx(truth_s, rel=0.06)
+
+
+def test_decode_has_samples_in_the_bend_when_a_slow_launch_takes_most_of_a_campaign_of_experts() -> None:
+    """Launching takes 96 ms, as on one H200 (2026-11-28), so that the plans take half of the budget."""
+    slow = load_profile("h200-qwen3-30b-a3b")
+    slow = replace(slow, overheads=replace(slow.overheads, layer_launch_s=0.002))
+    campaign = run_campaign(budget_s=SLOW_BUDGET_S, noise=Noise(ratio=NOISE, seed=1), hidden=slow)
+    profile = assembled(campaign)
+    for sms in campaign.target.decode_sizes:
+        steps = [one.point for one in campaign.samples if one.point.mode == "decode" and one.sms == sms]
+        assert 15 <= len(steps) <= 40
+        assert sum(8 <= len(point.decode) <= 72 for point in steps) >= len(steps) // 3
+    assert sum(one.point.mode == "colocated" for one in campaign.samples) >= 60
+    errors = unseen_errors(campaign, profile, slow)
+    assert all(float(np.percentile(some, 90.0)) < 0.03 for what, some in errors.items() if "decode" in what)
+    assert profile.guard is not None
+    assert profile.guard.exceeded_ratio <= 0.01
 
 
 def test_unseen_prefills_are_predicted_when_the_host_is_slow_for_seconds() -> None:

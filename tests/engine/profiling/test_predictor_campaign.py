@@ -13,7 +13,7 @@ from pdmuxd.engine.core.roofline import RooflineModel
 from pdmuxd.engine.emulator.profile import load_profile
 from pdmuxd.engine.profiling import solo
 from pdmuxd.engine.profiling.design_points import decode_points, prefill_points
-from pdmuxd.engine.profiling.designs import DECODE, PREFILL, PREFILL_KNOTS, Design
+from pdmuxd.engine.profiling.designs import DECODE, DECODE_KNOTS, PREFILL, PREFILL_KNOTS, Design
 from pdmuxd.engine.profiling.measurement import Point, Sample
 from pdmuxd.engine.profiling.predictor_campaign import MAX_REPLICATES, MAX_SOLO_SAMPLES, PredictorCampaign
 
@@ -82,6 +82,29 @@ def test_a_predictor_without_samples_comes_before_one_that_has_a_fit() -> None:
     assert empty.missing == empty.least
     assert begun.missing == begun.least - 3
     assert empty.left_s > begun.left_s > 0.0
+
+
+def test_the_bend_of_touched_experts_is_measured_with_a_few_points() -> None:
+    """From 8 to 64 requests the experts that a step reads grow from 52 of 128 to 126."""
+    target = target_of(load_profile("h200-qwen3-30b-a3b"))
+    captured, experts = target.hello.captured_decode_bs, target.model.experts
+
+    def first(design: Design) -> PredictorCampaign:
+        pool = decode_points(target, SMS, 1.0)
+        chance = random.Random(1)
+        found = PredictorCampaign(DECODE, SMS, target=target, pool=pool, design=design, chance=chance)
+        asked.append([len(found.next(OVERHEAD_S).decode) for _ in range(12)])
+        return found
+
+    asked: list[list[int]] = []
+    bent = first(Design(knots=DECODE_KNOTS, captured_bs=captured, experts=experts))
+    table = first(Design(own_bs=captured, captured_bs=captured))
+    in_bend = [sum(8 <= bs <= 72 for bs in sizes) for sizes in asked]
+    assert in_bend[0] >= 5 > in_bend[1]
+    assert (bent.is_starved, table.is_starved) == (True, False)
+    for _ in range(bent.least - 12):
+        bent.next(OVERHEAD_S)
+    assert not bent.is_starved
 
 
 def test_nothing_is_judged_before_there_are_samples_enough() -> None:
