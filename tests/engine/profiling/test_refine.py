@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from itertools import pairwise
 
 import msgspec
@@ -45,6 +47,18 @@ def step(ratio: float, *, colocated: bool = True) -> IterationRecord:
     """A decode step on 36 SMs that took `ratio` times what is predicted alone."""
     alone_s = MODEL.decode_s(BATCH, 36)
     return decode_record(BATCH, PREFILL if colocated else None, alone_s=alone_s, ratio=ratio)
+
+
+def test_nothing_is_imported_when_quantiles_are_taken_while_serving() -> None:
+    taken = """
+import sys
+from pdmuxd.engine.profiling.refine import QUANTILE, np
+before = set(sys.modules)
+np.quantile([1.0, 2.0], QUANTILE), np.percentile(np.array([1.0, 2.0]), 10.0), np.median([1.0, 2.0])
+print(*sorted(set(sys.modules) - before))
+"""
+    done = subprocess.run([sys.executable, "-c", taken], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == []
 
 
 def test_a_cell_is_raised_at_once_with_its_evidence_when_a_step_exceeds_its_bound() -> None:
