@@ -19,6 +19,7 @@ from pdmuxd.engine.profiling.document import (
     MeasuredProfile,
     Provenance,
 )
+from pdmuxd.engine.profiling.gate import trusted_runs
 from pdmuxd.engine.profiling.hardware import Interference, Pair, colocated_ratios, fit_hardware, pairs_of
 from pdmuxd.engine.profiling.judging import beside_roofline
 from pdmuxd.engine.profiling.launching import fit_launching
@@ -36,7 +37,7 @@ def assemble(
     interrupted: bool,
 ) -> MeasuredProfile:
     """A profile of all that the samples allow. A predictor with too few samples is left out, and the roofline
-    predicts instead.
+    predicts instead. Pairs are judged against what will serve: the gate leaves out doubtful predictors.
 
     Raises: ProfileError if there are too few samples even for a roofline.
     """
@@ -50,7 +51,8 @@ def assemble(
     left_out: list[str] = []
     measured = replace(target, device=hardware.device, overheads=hardware.overheads)
     alone, fits = fit_solo_runs(told, measured, launching, left_out)
-    pairs = pairs_of(samples, _latency(measured, alone))
+    fits = [beside_roofline(fit, told, measured) for fit in fits]
+    pairs = pairs_of(samples, _latency(measured, trusted_runs(alone, fits)))
     solo_run = _colocated(alone, colocated_ratios(pairs))
     guard = _guard(measured, pairs, left_out)
     interference = guard.interference if guard is not None else Interference()
@@ -86,7 +88,7 @@ def assemble(
         captured_fused_tokens=hello.captured_fused_tokens,
         fused_tile_rows=hello.fused_tile_rows,
         solo_run=solo_run,
-        fits=(*(beside_roofline(fit, told, measured) for fit in fits), roofline),
+        fits=(*fits, roofline),
         launching=launching,
         guard_default_ratio=guard.default_ratio if guard is not None else UNMEASURED_RATIO,
         guard_cells=tuple(sorted(guard.cells.items())) if guard is not None else (),

@@ -6,6 +6,7 @@ better, it stands in for the part; elsewhere the part predicts all the same, and
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from msgspec import structs
@@ -41,7 +42,7 @@ def unusable_because(profile: MeasuredProfile, hello: Hello) -> str | None:
 def refused_because(profile: MeasuredProfile, hello: Hello | None) -> str | None:
     """Why a profile is used only if the operator insists: no part of it can be trusted, or it lacks an SM
     count of the engine; None if it is used."""
-    fits, told = _fitted(profile), doubts(profile)
+    fits, told = _fitted(profile.fits), doubts(profile)
     if not fits:
         return "no predictor of it is fitted: too little was measured"
     if all(any(_is_of(one, fit.predictor, fit.sms) for one in told) for fit in fits):
@@ -56,14 +57,18 @@ def refused_because(profile: MeasuredProfile, hello: Hello | None) -> str | None
 
 def doubts(profile: MeasuredProfile) -> tuple[Doubt, ...]:
     """Every part that is doubtful; empty if none is."""
-    return tuple(_doubt(fit) for fit in _fitted(profile) if _is_doubtful(profile, fit))
+    return _doubts(profile.fits)
 
 
 def trusted(profile: MeasuredProfile) -> MeasuredProfile:
     """The profile without the predictors that the roofline replaces."""
-    replaced = [one for one in doubts(profile) if one.is_replaced]
-    if not replaced:
-        return profile
+    kept = trusted_runs(profile.solo_run, profile.fits)
+    return profile if kept == profile.solo_run else structs.replace(profile, solo_run=kept)
+
+
+def trusted_runs(solo_run: Sequence[SoloRun], fits: Sequence[FitErrors]) -> tuple[SoloRun, ...]:
+    """The predictors without those that the roofline replaces."""
+    replaced = [one for one in _doubts(fits) if one.is_replaced]
 
     def kept(run: SoloRun) -> SoloRun:
         return structs.replace(
@@ -75,21 +80,25 @@ def trusted(profile: MeasuredProfile) -> MeasuredProfile:
             },
         )
 
-    return structs.replace(profile, solo_run=tuple(kept(run) for run in profile.solo_run))
+    return tuple(kept(run) for run in solo_run)
 
 
-def _fitted(profile: MeasuredProfile) -> list[FitErrors]:
-    return [fit for fit in profile.fits if fit.predictor != "roofline"]
+def _fitted(fits: Sequence[FitErrors]) -> list[FitErrors]:
+    return [fit for fit in fits if fit.predictor != "roofline"]
+
+
+def _doubts(fits: Sequence[FitErrors]) -> tuple[Doubt, ...]:
+    return tuple(_doubt(fit) for fit in _fitted(fits) if _is_doubtful(fits, fit))
 
 
 def _is_of(doubt: Doubt, predictor: str, sms: int) -> bool:
     return doubt.predictor == predictor and doubt.sms in (0, sms)
 
 
-def _is_doubtful(profile: MeasuredProfile, fit: FitErrors) -> bool:
+def _is_doubtful(fits: Sequence[FitErrors], fit: FitErrors) -> bool:
     """Where one law is fitted to all SM counts, a few samples on one of them say little of its p90: that is
     judged over all, and on each that half of the predictions are good."""
-    has_law = any(one.predictor == fit.predictor and not one.sms for one in profile.fits)
+    has_law = any(one.predictor == fit.predictor and not one.sms for one in fits)
     if has_law and fit.sms:
         return fit.errors.p50 > MAX_P90
     return fit.errors.p90 > MAX_P90

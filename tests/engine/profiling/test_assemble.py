@@ -6,15 +6,19 @@ from dataclasses import replace
 
 import msgspec
 import pytest
-from profiling import decode_samples, prefill_samples, target_of
+from profiling import decode_samples, measured_pairs, prefill_samples, target_of
 
+from pdmuxd.daemon.profiling.check import unseen_bounds
 from pdmuxd.engine.core.errors import ProfileError
 from pdmuxd.engine.core.guard import UNMEASURED_RATIO
 from pdmuxd.engine.core.roofline import RooflineModel
 from pdmuxd.engine.core.types import DecodeShape, PrefillShape
+from pdmuxd.engine.emulator.measuring import Noise
 from pdmuxd.engine.emulator.profile import load_profile
+from pdmuxd.engine.profiling import assemble as assembling
 from pdmuxd.engine.profiling.assemble import assemble
 from pdmuxd.engine.profiling.document import MeasuredProfile, from_json, to_json
+from pdmuxd.engine.profiling.gate import trusted
 from pdmuxd.engine.profiling.launching import LaunchCost
 from pdmuxd.engine.profiling.measurement import Sample, Target
 from pdmuxd.engine.profiling.serving_design import fused_design
@@ -109,3 +113,31 @@ def test_launching_is_the_least_of_a_fused_batch_when_no_batch_is_one_launch(
     assert run.fused is not None
     took_s = run.fused.predict_s(PrefillShape.of([(64, 0)]), DecodeShape.of((100,)))
     assert took_s == pytest.approx(0.02 if is_bound else 0.0053, rel=0.08)
+
+
+def test_the_guard_bounds_pairs_beside_what_serves_when_a_fit_is_doubtful(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A fit that predicts three times too much leaves nothing of a slowdown; the roofline serves for it."""
+
+    def doubtful(*given: object) -> object:
+        runs, fits = fit_solo_runs(*given)  # type: ignore[arg-type]
+        slow = tuple(
+            msgspec.structs.replace(run, decode=run.decode and run.decode.scaled(3.0)) for run in runs
+        )
+        bad = [
+            msgspec.structs.replace(fit, errors=replace(fit.errors, p90=2.0))
+            if fit.predictor == "decode"
+            else fit
+            for fit in fits
+        ]
+        return slow, bad
+
+    monkeypatch.setattr(assembling, "fit_solo_runs", doubtful)
+    pairs = measured_pairs(TARGET, HIDDEN, noise=Noise(ratio=0.005, seed=3), each=12)
+    decoding = [one for sms in TARGET.decode_sizes for one in decodes(sms)]
+    profile = made_of([*prefills(), *decoding, *pairs])
+    assert all(run.decode is None for run in trusted(profile).solo_run)
+    bounds = unseen_bounds(trusted(profile), pairs)
+    assert sum(one < 1.0 for one in bounds) <= 0.05 * len(bounds)
+    assert sum(bounds) / len(bounds) < 1.3

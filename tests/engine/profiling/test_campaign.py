@@ -25,7 +25,7 @@ BUDGET_S = 300.0
 NOISE = 0.02
 HIDDEN = load_profile("h200-llama-8b")
 LAUNCH_BUDGET_S = 195.0
-SLOW_BUDGET_S = 75.0
+SLOW_BUDGET_S = 52.0
 LAUNCH_BOUND = replace(
     HIDDEN,
     overheads=replace(HIDDEN.overheads, layer_launch_s=0.00053),
