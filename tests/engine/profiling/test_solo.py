@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import json
+import gzip
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
+import msgspec
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -25,6 +26,7 @@ from pdmuxd.engine.core.shapes import Experts
 from pdmuxd.engine.core.types import DecodeShape, PrefillShape
 from pdmuxd.engine.link.measuring import Measured
 from pdmuxd.engine.profiling.designs import DECODE, FUSED, PREFILL
+from pdmuxd.engine.profiling.document import read_file
 from pdmuxd.engine.profiling.measurement import Point, Sample
 from pdmuxd.engine.profiling.solo import fit_solo
 
@@ -318,13 +320,16 @@ def test_a_larger_batch_is_predicted_to_take_less_when_it_was_measured_so(captur
 
 
 EXPERTS = Experts(count=128, per_token=8, intermediate=768)
-MEASURED = json.loads((Path(__file__).parents[2] / "support" / "decode_of_experts.json").read_text())
+H200 = Path(__file__).parents[3] / "docs/measurements/h200"
 
 
 def test_the_bend_of_touched_experts_is_predicted_when_a_few_batches_were_measured() -> None:
     """Nine samples per SM count of one H200, and batches that were measured apart from them."""
-    captured = tuple(MEASURED["captured"])
-    fitted, unseen = decode_steps(MEASURED["fitted"]), decode_steps(MEASURED["unseen"])
+    profile = read_file(H200 / "qwen3-30b-a3b.profile.json.gz")
+    packed = gzip.decompress((H200 / "qwen3-30b-a3b.unseen.json.gz").read_bytes())
+    fitted = [one for one in profile.samples if one.point.mode == "decode"]
+    unseen = [one for one in msgspec.json.decode(packed, type=list[Sample]) if one.point.mode == "decode"]
+    captured = profile.captured_decode_bs
 
     def errors(experts: Experts | None) -> tuple[float, float]:
         held_out, off = [], []
@@ -352,14 +357,3 @@ def test_what_an_expert_costs_is_found_when_it_is_the_law(captured: tuple[int, .
     for bs in (1, 3, 8, 12, 24, 48, 100, 256):
         shape = DecodeShape(bs=bs, reused_tokens=2000 * bs)
         assert fit.coefficients.predict_s(shape, captured) == pytest.approx(law(shape), rel=0.03)
-
-
-def decode_steps(rows: list[list[float]]) -> list[Sample]:
-    """Rows of SMs, requests, tokens of all contexts, and seconds."""
-    found = []
-    for sms, bs, tokens, seconds in rows:
-        each, rest = divmod(int(tokens), int(bs))
-        contexts = (*(each,) * (int(bs) - 1), each + rest)
-        point = Point(mode="decode", prefill_sms=0, decode_sms=int(sms), decode=contexts)
-        found.append(Sample(point=point, decode_s=seconds))
-    return found
