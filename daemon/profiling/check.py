@@ -148,10 +148,11 @@ def told_of_unseen(
     fitted = unseen_errors(profile, samples)
     for name, signed in sorted(unseen_errors(serving, samples).items()):
         if " " not in name:
-            beside = f"; the roofline serves for doubtful fits, with which it would be {_error(fitted[name])}"
+            own = fitted.get(name, signed)  # none is left where a fit says that all of them wait for the host
+            beside = f"; the roofline serves for doubtful fits, with which it would be {_error(own)}"
             yield (
                 f"{name}: {len(signed)} batches that the profile has not seen; error {_error(signed)}"
-                f"{beside if fitted[name] != signed else ''}"
+                f"{beside if own != signed else ''}"
             )
     if bounds := unseen_bounds(serving, samples):
         slower = sum(one < 1.0 for one in bounds)

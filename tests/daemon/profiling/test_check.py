@@ -16,6 +16,7 @@ from profiling import target_of
 
 from pdmuxd.daemon.profiling.check import told_of_unseen, unseen, unseen_bounds, unseen_errors
 from pdmuxd.engine.emulator.profile import load_profile
+from pdmuxd.engine.link.predictors import SoloRun
 from pdmuxd.engine.profiling.document import MeasuredProfile, read_file
 from pdmuxd.engine.profiling.measurement import Sample
 
@@ -101,6 +102,28 @@ def test_the_error_of_what_will_serve_is_told_and_that_of_a_doubtful_fit_beside(
     assert f"with which it would be p50 {fits:.1%}, p90" in told(slow)
     assert f"error p50 {fits:.1%}, p90" in told(slow, is_forced=True)
     assert "doubtful" not in told(slow, is_forced=True) + told(profile)
+
+
+def test_what_serves_is_told_when_a_doubtful_fit_says_that_every_batch_waits_for_the_host(
+    profile: MeasuredProfile, samples: list[Sample]
+) -> None:
+    def waiting(run: SoloRun) -> SoloRun:
+        if run.fused is None:
+            return run
+        prefill = replace(run.fused.prefill, floor_s=9.0, is_floor_apart=True)
+        return msgspec.structs.replace(run, fused=replace(run.fused, prefill=prefill))
+
+    fits = tuple(
+        msgspec.structs.replace(fit, errors=replace(fit.errors, p90=2.0), roofline_p90=0.1)
+        if fit.predictor == "fused"
+        else fit
+        for fit in profile.fits
+    )
+    of = msgspec.structs.replace(profile, solo_run=tuple(map(waiting, profile.solo_run)), fits=fits)
+    fused = [one for one in samples if one.point.mode == "fused" and one.is_device_time]
+    assert fused
+    assert "fused" not in unseen_errors(of, fused)
+    assert f"fused: {len(fused)} batches" in line_of("fused", told_of_unseen(of, fused))
 
 
 def error_of(profile: MeasuredProfile, samples: list[Sample]) -> float:
