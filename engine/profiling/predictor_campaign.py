@@ -74,7 +74,6 @@ class PredictorCampaign:
         """Points that a fit could not explain: each is measured once more."""
         self._knee: list[Point] = []
         self._design = design
-        self._experts = target.model.experts
         prior_s = [design_points.cost_s(target, point) for point in pool]
         self._expected = list(zip(pool, prior_s, strict=True))
         self._cost_s = dict(self._expected)
@@ -168,8 +167,9 @@ class PredictorCampaign:
         samples = list(self.samples.values())
         if self.is_planned or len(samples) < self.least:
             return []
+        design = self._design
         found = solo.fit_solo(
-            self.family, samples, self._design.captured_bs, self._expected, experts=self._experts
+            self.family, samples, design.captured_bs, self._expected, experts=design.experts
         )
         self.p90, self.worst = found.errors.p90, found.errors.max
         odd = [

@@ -35,7 +35,7 @@ torch.cuda.reset_peak_memory_stats, torch.cuda.max_memory_allocated = reset, lam
 warming._PINNED_BYTES = ()
 first, last = N(prefill_sms=132, decode_sms=0, prefill="p"), N(prefill_sms=0, decode_sms=132, decode="d")
 port = N(state=N(layers=4, tp_size=1), stream_group=0, use_group=print, forget_prefill_metadata=print)
-port.agree, port.gather = lambda value: value, lambda own: [own]
+port.gather = lambda own: [own]
 streams = N(groups=[first, last], wait=print, mark=print)
 table = N(rules=N(total_sms=132))
 made = measuring.EngineMeasurer(N(device="cpu"), port, streams, table, None, can_split=True)
