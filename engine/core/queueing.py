@@ -187,8 +187,8 @@ def form_prefill_batch(
     """The first waiting requests that fit into one prefill batch; empty if none does.
 
     `queue` is the order to take them in (default: arrival). The first request is taken whatever its
-    length; more join while the batch stays within `max_tokens` and the engine's limit. Nobody overtakes:
-    the first that does not fit ends the batch.
+    length; more join while the batch stays within `max_tokens` and the engine's limit, and `is_whole` is the
+    same. Nobody overtakes: the first that does not fit ends the batch.
     """
     limits = obs.limits
     if max_tokens is None or max_tokens > limits.max_prefill_tokens:
@@ -204,7 +204,7 @@ def form_prefill_batch(
         kv_tokens -= request.new_tokens
         if len(chosen) >= slots or (kv_tokens < 0 and not (idle and not chosen)):
             break
-        if chosen and new_tokens > max_tokens:
+        if chosen and (new_tokens > max_tokens or request.is_whole is not chosen[0].is_whole):
             break
         chosen.append(request)
     return tuple(chosen)

@@ -61,6 +61,7 @@ class Reason(StrEnum):
     PREEMPTED_FOR_SHORTER = "preempted_for_shorter"
     RESUMED = "resumed"
     TOO_LONG_FOR_MEMORY = "too_long_for_memory"
+    IMAGES_WHOLE = "images_whole"
     PREFILL_FINISHED = "prefill_finished"
     """Of the record of a layer-wise prefill that ran beside decode; no policy answers it."""
 
@@ -164,6 +165,9 @@ class WaitingRequest:
     ttft_deadline_s: float | None = None
     """Where `deadline_s` is earlier, for the whole answer to be in time: when the first token is due by its
     own target."""
+    is_whole: bool = False
+    """Its images are prefilled whole: it is in no chunk, and in no batch with decode or with those of which
+    this is not true."""
 
 
 def slice_bounds(tokens: int, slices: int, number: int) -> tuple[int, int]:

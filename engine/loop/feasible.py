@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import replace
+from itertools import takewhile
 
 from pdmuxd.engine.core.partitions import PartitionTable
 from pdmuxd.engine.core.policies.fusedsteps import FIXED_STEP_TOKENS, LARGE_CHUNK_TOKENS
@@ -18,8 +20,41 @@ from pdmuxd.engine.core.types import (
 
 
 def feasible(decision: Decision, obs: Observation, table: PartitionTable, layers: int) -> Decision:
-    """What an engine does: nothing that memory does not hold, and no chunk beside decode."""
+    """What an engine does: nothing that memory does not hold, no chunk beside decode, and nothing beside
+    prompts that are prefilled whole."""
+    whole = {r.request_id: r.new_tokens for r in obs.waiting if r.is_whole} if decision.admit else {}
+    if whole:
+        decision = _of_one_kind(decision, whole)
+        if decision.admit[0] in whole:
+            if decision.mode is not Mode.FUSED:
+                return _without_a_chunk_beside(decision, obs, table, layers)
+            if _chunked(obs) is None or decision.preempt:
+                return _by_themselves(decision, obs, sum([whole[name] for name in decision.admit]))
+            decision = replace(decision, admit=(), chunk_last=False)
     return _without_a_chunk_beside(_within_memory(decision, obs, table), obs, table, layers)
+
+
+def _of_one_kind(decision: Decision, whole: Collection[str]) -> Decision:
+    """Only the first of those that are admitted that are prefilled whole, or only the first that are not.
+    SGLang's Gemma 3 ends the engine where a batch has prompts with images and without."""
+    is_whole = decision.admit[0] in whole
+    return replace(decision, admit=tuple(takewhile(lambda name: (name in whole) is is_whole, decision.admit)))
+
+
+def _by_themselves(decision: Decision, obs: Observation, tokens: int) -> Decision:
+    """Prefill them in place of a fused step: decode waits, and so does a prompt in chunks. Nothing is
+    predicted, since nobody knows what the encoder of images takes."""
+    return replace(
+        decision,
+        reason=Reason.IMAGES_WHOLE,
+        decode_steps=0,
+        token_budget=tokens,
+        chunk_last=True,
+        sits_out=(),
+        prefill_graph=None,
+        numbers=DecisionNumbers(tbt_target_s=obs.tbt_target_s),
+        rejected=(),
+    )
 
 
 def _within_memory(decision: Decision, obs: Observation, table: PartitionTable) -> Decision:

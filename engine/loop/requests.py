@@ -102,6 +102,7 @@ def waiting_entry(
     has_begun: bool,
     e2e_target_s: float | None = None,
     answer_tokens: float = 0.0,
+    is_whole: bool = False,
 ) -> WaitingRequest:
     """How a request looks to a policy, with its tenant's part of the device as it is now.
 
@@ -129,6 +130,7 @@ def waiting_entry(
         weight=target.weight,
         refuses_late=target.late_action == "refuse" and not has_begun,
         expires_s=math.inf if has_begun else target.expires_s(arrival_s, ttft_target_s),
+        is_whole=is_whole,
     )
 
 

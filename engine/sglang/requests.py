@@ -23,9 +23,14 @@ class Ledger:
     """Implements RequestBook: requests by id, from arrival to end (invariant 5)."""
 
     def __init__(
-        self, reused_tokens: Callable[[Request], int], on_end: Callable[[RequestRecord], object]
+        self,
+        reused_tokens: Callable[[Request], int],
+        on_end: Callable[[RequestRecord], object],
+        is_whole: Callable[[Request], bool] = lambda _: False,
     ) -> None:
+        """`is_whole`: whether a request's images are prefilled whole, by themselves."""
         self._reused_tokens = reused_tokens
+        self._is_whole = is_whole
         self._on_end = on_end
         self._targets: Mapping[str, Target] = {}
         self._tracked: dict[str, TrackedRequest] = {}
@@ -211,6 +216,7 @@ class Ledger:
             input_tokens=len(request.origin_input_ids),
             reused_tokens=0,
             own_targets=targets_in(custom),
+            is_whole=self._is_whole(request),
         )
         self._tracked[request.rid] = tracked
         self._look_up(tracked)

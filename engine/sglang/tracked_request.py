@@ -30,6 +30,8 @@ class TrackedRequest:
     """Found in the prefix cache when last looked up before the first token."""
     own_targets: RequestTargets | None = None
     """In place of its tenant's."""
+    is_whole: bool = False
+    """Its images are prefilled whole, by themselves."""
     ttft_target_s: float = 0.0
     tbt_target_s: float = 0.0
     """Its gaps are judged by it."""
@@ -67,6 +69,7 @@ class TrackedRequest:
             has_begun=self.first_token_s is not None,
             e2e_target_s=planned_e2e_s(self.e2e_target_s, self.own_targets),
             answer_tokens=answer_tokens,
+            is_whole=self.is_whole,
         )
 
     def record(self, outcome: str) -> RequestRecord:

@@ -146,7 +146,7 @@ class Rig:
         if policy is None:
             policy_runtime.policy = self.script
         reporter = Reporter(self.link if first else None, measure)
-        self.ledger = Ledger(self.port.reused_tokens, reporter.send_request)
+        self.ledger = Ledger(self.port.reused_tokens, reporter.send_request, lambda request: request.is_whole)
         self.port.on_release = lambda request: self.ledger.released(request, self.loop.now_s())
         self.loop = EngineLoop(
             port=self.port,
@@ -166,8 +166,10 @@ class Rig:
     def records(self) -> list[RequestRecord]:
         return self.link.of(RequestRecord)
 
-    def arrive(self, name: str, *, tokens: int = 10, outputs: int = 8, tenant: str = "acme") -> FakeRequest:
-        request = FakeRequest.make(name, tokens, outputs, tenant)
+    def arrive(
+        self, name: str, *, tokens: int = 10, outputs: int = 8, tenant: str = "acme", **fields: Any
+    ) -> FakeRequest:
+        request = FakeRequest.make(name, tokens, outputs, tenant, **fields)
         self.port.inbox.append(lambda: self.port.waiting.append(request))
         return request
 

@@ -34,11 +34,12 @@ class FakeRequest:
     extend_end: int = 0
     to_finish: object = None
     finished_reason: object = None
+    is_whole: bool = False
 
     @classmethod
-    def make(cls, name: str, tokens: int, outputs: int, tenant: str = "acme") -> FakeRequest:
+    def make(cls, name: str, tokens: int, outputs: int, tenant: str = "acme", **fields: Any) -> FakeRequest:
         params = SimpleNamespace(custom_params={"pdmuxd_tenant": tenant})
-        return cls(name, [7] * tokens, outputs, params)
+        return cls(name, [7] * tokens, outputs, params, **fields)
 
     @property
     def tokens(self) -> int:

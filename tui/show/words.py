@@ -43,6 +43,7 @@ REASONS = {
     "hold_for_batch": "short prompts are held for a moment, to be prefilled together",
     "predictions_wrong": "predictions have been wrong of late, so a fixed plan takes over",
     "too_long_for_memory": "the prompt is prefilled in chunks, since memory does not hold it whole",
+    "images_whole": "prompts whose images are prefilled whole, with nothing beside them",
     "tbt_infeasible": "no split meets the strictest TBT target; decode gets all it can",
     "switch_when_drained": "the split changes as soon as the work in flight is done",
     "preempt_when_drained": "a prefill is set aside as soon as its layers in flight are done",

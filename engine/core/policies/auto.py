@@ -203,6 +203,7 @@ class AutoPolicy:
             return Batch(form_prefill_batch(obs, queue=queue.order), How.FIXED)
         if obs.prefill is not None:
             requests = form_prefill_batch(obs, queue=queue.order, max_tokens=BATCH_TOKENS)
+            requests = () if requests and requests[0].is_whole else requests
             step = self.fused.next_step(obs, requests, self._bounds(obs, state, requests))
             batch = Batch(requests, How.ALONG, step=step)
             return self._beside_chunk(obs, state, queue, batch) if may_overtake else batch
@@ -313,7 +314,7 @@ class AutoPolicy:
             splits = self.split.every(obs, work, state.estimates.guard)
         else:
             splits = (self._best_split(obs, state, batch, work),)
-        if not is_next or not self.options.fuse:
+        if not is_next or not self.options.fuse or requests[0].is_whole:
             return splits
         fused = self.fused.whole_batch(obs, requests, work.shape, self._bounds(obs, state, requests))
         return splits if fused is None else (*splits, fused)

@@ -7,16 +7,20 @@ from copy import copy
 
 from pdmuxd.engine.sglang.api.types.requests import Batch, NextBatchPlan
 from pdmuxd.engine.sglang.api.types.scheduler import Scheduler
+from pdmuxd.engine.sglang.internals.images import masks_images
 
 
 def form_from(s: Scheduler, request_ids: Iterable[str], form: Callable[[], NextBatchPlan]) -> NextBatchPlan:
-    """Let SGLang form a batch from just these waiting requests, in this order."""
+    """Let SGLang form a batch from just these waiting requests, in this order. Those whose grammar is ready
+    now are for the next turn: SGLang would take them along, whatever the others are."""
     by_id = {request.rid: request for request in s.waiting_queue}
     chosen = [by_id.pop(request_id) for request_id in request_ids if request_id in by_id]
     s.waiting_queue = chosen
+    vars(s.grammar_manager)["has_waiting_grammars"] = lambda: False
     try:
         return form()
     finally:
+        del vars(s.grammar_manager)["has_waiting_grammars"]
         s.waiting_queue = s.waiting_queue + list(by_id.values())
 
 
@@ -59,6 +63,10 @@ def join_decode(s: Scheduler, batch: Batch) -> None:
     """A prefilled batch decodes from now on."""
     if batch.is_empty() or batch is s.running_batch:
         return
+    if masks_images(s.tp_worker.model_runner.model) and batch.multimodal_inputs is not None:
+        # Its images are in KV. SGLang's Gemma 3 ends the engine where one of a fused step, which has their
+        # masks set, has images and another has none.
+        batch.multimodal_inputs = [None] * len(batch.reqs)
     if s.running_batch.is_empty():
         batch.batch_is_full = s.running_batch.batch_is_full
         s.running_batch = batch

@@ -161,7 +161,7 @@ class SchedulerDecode:
             aside = None if left else s.chunked_req
         if s._pending_chunked_abort_req is aside:
             aside = None
-        any_length = (chunk_waits and aside is not None) or left is not None
+        any_length = chunk_last or (chunk_waits and aside is not None)
         s.chunked_prefill_size = _ANY_LENGTH if any_length else budget_tokens + len(decoding) - rows
         s.is_mixed_chunk = decodes
         waiting = len(s.waiting_queue)

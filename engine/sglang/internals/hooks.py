@@ -46,6 +46,7 @@ from pdmuxd.engine.sglang.internals import (
     whole_graphs,
 )
 from pdmuxd.engine.sglang.internals.garbage import ProcessGarbage, thresholds_stay
+from pdmuxd.engine.sglang.internals.images import WholePrompts, why_whole
 from pdmuxd.engine.sglang.internals.invalid_rows import InvalidRows
 from pdmuxd.engine.sglang.internals.measuring import EngineMeasurer
 from pdmuxd.engine.sglang.internals.scheduler import SchedulerPort
@@ -76,6 +77,7 @@ class _Process:
     loop: EngineLoop | None = None
     ledger: Ledger | None = None
     invalid_rows: InvalidRows = field(default_factory=InvalidRows)
+    whole: WholePrompts = field(default_factory=WholePrompts)
 
 
 Hook = tuple[Callable[..., Any], object]
@@ -127,7 +129,10 @@ def register_hooks(environment: PluginEnvironment) -> None:
         target("ModelRunner", "_preprocess_logits"): (process.invalid_rows.find, when.AROUND),
         target("SamplingInfo", "update_regex_vocab_mask"): (invalid_rows.restrict, when.AROUND),
         target("Scheduler", "handle_generate_request"): (taking_in.take, when.AROUND),
-        target("Scheduler", "_add_request_to_queue"): (taking_in.queue, when.AROUND),
+        target("Scheduler", "_add_request_to_queue"): (
+            partial(taking_in.queue, whole=process.whole),
+            when.AROUND,
+        ),
         target("GrammarBackend", "_init_value_dispatch"): (invalid_rows.refuse_empty, when.AROUND),
         target("TokenizerManager", "sigterm_watchdog"): (stopping.end_without_delay, when.AROUND),
         target("TokenizerManager", "generate_request"): (tagging.tag, when.BEFORE),
@@ -284,8 +289,12 @@ def _build(
             "pdmuxd: prompts of more than %d new tokens are prefilled in chunks, for the sake of memory",
             engine_info.limits.max_whole_tokens,
         )
+    whole = process.whole
+    whole.why, whole.most_tokens = why_whole(scheduler), engine_info.limits.max_whole_tokens
+    if whole.why:
+        _log.info("pdmuxd: prompts with images are prefilled whole, with nothing beside them: %s", whole.why)
     reporter = Reporter(link, measurer, gauges, poll=None if direct is None else direct.poll)
-    ledger = process.ledger = Ledger(port.reused_tokens, reporter.send_request)
+    ledger = process.ledger = Ledger(port.reused_tokens, reporter.send_request, whole.has)
     return EngineLoop(
         port=port,
         streams=streams,

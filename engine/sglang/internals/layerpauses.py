@@ -210,11 +210,6 @@ _MASKS = ("custom_mask", "mask_indptr", "image_token_ranges")
 attends to those behind it in the image. Metadata that are made anew after a pause know nothing of that."""
 
 
-def masks_images(model: torch.nn.Module) -> bool:
-    """Whether a model sets them."""
-    return hasattr(model, "prepare_attn_masks")
-
-
 def _masks(attention: AttentionBackend) -> dict[str, object]:
     """The masks that are set."""
     told = _metadata(attention)

@@ -17,7 +17,8 @@ from pdmuxd.engine.sglang.api.types.model import ModelRunner
 from pdmuxd.engine.sglang.api.types.requests import Batch, ForwardBatch
 from pdmuxd.engine.sglang.api.types.scheduler import Scheduler
 from pdmuxd.engine.sglang.internals.describe import fused_graph_tokens
-from pdmuxd.engine.sglang.internals.layerpauses import LayerPauses, decoder_layers, drop, masks_images
+from pdmuxd.engine.sglang.internals.images import masks_images
+from pdmuxd.engine.sglang.internals.layerpauses import LayerPauses, decoder_layers, drop
 from pdmuxd.engine.sglang.internals.probes import MODELS_OWN, ProbeBatches, has_state_slots
 from pdmuxd.engine.sglang.internals.scheduler import SchedulerPort
 from pdmuxd.engine.sglang.internals.shared_state import shared_by_streams

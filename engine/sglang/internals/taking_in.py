@@ -14,6 +14,7 @@ from collections.abc import Callable
 from pdmuxd.engine.sglang.api.symbols import sglang
 from pdmuxd.engine.sglang.api.types.requests import Request, SamplingParams, TakenRequest
 from pdmuxd.engine.sglang.api.types.scheduler import Scheduler
+from pdmuxd.engine.sglang.internals.images import WholePrompts
 
 _MOST_TOP_K = 2**31 - 1
 """SGLang makes a tensor of 32 bits of it."""
@@ -45,9 +46,18 @@ def take(
 
 
 def queue(
-    original: Callable[..., object], s: Scheduler, request: Request, is_retracted: bool = False
+    original: Callable[..., object],
+    s: Scheduler,
+    request: Request,
+    is_retracted: bool = False,
+    *,
+    whole: WholePrompts,
 ) -> None:
     """Wraps queueing one, its grammar being compiled: only what a batch can be formed with is queued."""
+    if not is_retracted and (why := whole.refusal(request)):
+        s._release_aborted_request(request)
+        _refuse(s, request, why, 400)
+        return
     if not is_retracted and not _is_plain(request.sampling_params):
         try:
             sglang().SamplingInfo.from_schedule_batch(_Alone(request), s.model_config.vocab_size)

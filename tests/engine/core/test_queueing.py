@@ -245,6 +245,12 @@ def test_nobody_overtakes_when_the_second_request_is_too_long() -> None:
     assert names(form_prefill_batch(observe(queue=queue))) == ["r0"]
 
 
+def test_a_batch_ends_where_prompts_with_images_begin_or_end() -> None:
+    queue = tuple(replace(waiting(i, 10), is_whole=is_whole) for i, is_whole in enumerate((0, 0, 1, 1, 0)))
+    assert names(form_prefill_batch(observe(queue=queue))) == ["r0", "r1"]
+    assert names(form_prefill_batch(observe(queue=queue[2:]))) == ["r2", "r3"]
+
+
 def test_a_request_is_taken_when_it_fills_the_last_of_the_kv_pool() -> None:
     room = 100 + 2 * DECODE_HEADROOM_TOKENS
     for free_tokens, taken in ((room, ["r0"]), (room - 1, [])):

@@ -743,6 +743,7 @@ class AsyncOperations(ABC):
             "preempted_for_shorter",
             "resumed",
             "too_long_for_memory",
+            "images_whole",
             "prefill_finished",
         ]
         | None = None,

@@ -22,6 +22,7 @@ class ModelConfig(Protocol):
     """The part of it that is of the text decoder, as SGLang finds it."""
     quantization: str | None
     is_multimodal: bool
+    is_multimodal_chunked_prefill_supported: bool
     is_encoder_decoder: bool
 
 

@@ -55,6 +55,8 @@ class Request(TakenRequest, Protocol):
 
     origin_input_ids: Sequence[int]
     output_ids: Sequence[int]
+    multimodal_inputs: object
+    """Its images, sounds and videos; None without any."""
     sampling_params: SamplingParams
     extend_end: int | None
     """Tokens that are cached or were launched, of a prompt whose prefill goes by chunks."""

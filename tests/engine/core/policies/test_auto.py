@@ -49,6 +49,15 @@ def test_a_short_prompt_is_fused_when_it_fits_beside_decode() -> None:
     assert decision.rejected[0].label == "split"
 
 
+def test_images_that_are_prefilled_whole_are_split_and_join_no_prompt_in_chunks() -> None:
+    images = replace(waiting(1, 600), is_whole=True)
+    decision = on_h200(observe(decode_bs=32, decode_reused_tokens=40_000, queue=(images,)))
+    assert (decision.mode, decision.admit, decision.rejected[:1]) == (Mode.SPLIT, ("r1",), ())
+    chunks = running_prefill(9000, mode=PrefillMode.CHUNKED)
+    decision = on_h200(observe(decode_bs=32, decode_reused_tokens=40_000, queue=(images,), prefill=chunks))
+    assert (decision.mode, decision.admit) == (Mode.FUSED, ())
+
+
 def test_a_long_prompt_is_split_when_its_chunks_could_not_be_preempted_for_long() -> None:
     decision = on_h200(observe(decode_bs=32, decode_reused_tokens=40_000, queue=(waiting(1, 60_000),)))
     assert (decision.mode, decision.reason) == (Mode.SPLIT, Reason.BEST_FIT)
