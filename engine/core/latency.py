@@ -8,6 +8,8 @@ from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from pdmuxd.engine.core.errors import ProfileError
+from pdmuxd.engine.core.shapes import DeviceShape
+from pdmuxd.engine.core.sm_counts import between_counts, predict_s
 from pdmuxd.engine.core.types import DecodeShape, PrefillShape, WaitingRequest
 
 FITTED_CONTEXT_TOKENS = 8192
@@ -253,15 +255,18 @@ def _scaled(curve: Curve, ratio: float) -> Curve:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SoloRunModel:
-    """One pair of fitted predictors per SM count; other SM counts, and what was not fitted, are left to
-    `fallback`.
+    """One pair of fitted predictors per SM count. Other SM counts are predicted from those (`sm_counts.py`),
+    and what was not fitted is left to `fallback`.
 
     Raises: ProfileError when asked for a negative SM count.
     """
 
-    prefill: Mapping[int, PrefillCoefficients]
-    decode: Mapping[int, DecodeCoefficients]
+    prefill: Mapping[int, PrefillCoefficients | None]
+    """None, here and of decode: the count was measured, and the fallback predicts it better."""
+    decode: Mapping[int, DecodeCoefficients | None]
     fallback: LatencyModel
+    device: DeviceShape | None = None
+    """Which SM counts are whole groups; None: all are."""
     fused: Mapping[int, FusedCoefficients] = field(default_factory=dict)
     captured_bs: tuple[int, ...] = ()
     """Batch sizes with a captured decode graph, growing; empty if decode is not padded."""
@@ -271,8 +276,15 @@ class SoloRunModel:
     def prefill_s(self, shape: PrefillShape, sms: int) -> float:
         """Source: MuxWise eq. 1."""
         fitted = self.prefill.get(sms)
-        return (
-            fitted.predict_s(shape) if fitted is not None else self.fallback.prefill_s(shape, _positive(sms))
+        if fitted is not None:
+            return fitted.predict_s(shape)
+        if _positive(sms) in self.prefill:
+            return self.fallback.prefill_s(shape, sms)
+        return predict_s(
+            sms,
+            self.prefill,
+            lambda known: self.prefill_s(shape, known),
+            lambda any_sms: self.fallback.prefill_s(shape, any_sms),
         )
 
     def request_s(self, new_tokens: int, reused_tokens: int, sms: int) -> float:
@@ -286,9 +298,18 @@ class SoloRunModel:
     def decode_s(self, shape: DecodeShape, sms: int) -> float:
         """Source: MuxWise eq. 2."""
         fitted = self.decode.get(sms)
-        if fitted is None:
-            return self.fallback.decode_s(shape, _positive(sms))
-        return fitted.predict_s(shape, self.captured_bs)
+        if fitted is not None:
+            return fitted.predict_s(shape, self.captured_bs)
+        if _positive(sms) in self.decode:
+            return self.fallback.decode_s(shape, sms)
+        device = self.device
+        return predict_s(
+            sms,
+            self.decode,
+            lambda known: self.decode_s(shape, known),
+            lambda any_sms: self.fallback.decode_s(shape, any_sms),
+            float if device is None else lambda any_sms: device.grouped_sms(any_sms, shape.bs),
+        )
 
     def fused_s(self, prefill: PrefillShape, decode: DecodeShape, sms: int) -> float:
         """Source: MuxWise eq. 1 and 2 joined.
@@ -307,14 +328,21 @@ class SoloRunModel:
         return fitted_s + fallback_s - self.fallback.fused_s(prefill, usual, sms)
 
     def colocated_ratio(self, sms: int) -> float:
-        """The ratio as measured, or the fallback's."""
+        """The ratio as measured, by those measured around, or the fallback's."""
         fitted = self.prefill.get(sms)
+        if fitted is None and sms not in self.prefill:
+            known = {n: one.colocated_ratio for n, one in self.prefill.items() if one and one.colocated_ratio}
+            between = between_counts(sms, known, known.__getitem__)
+            if between is not None:
+                return between
         return (fitted.colocated_ratio if fitted is not None else 0.0) or self.fallback.colocated_ratio(sms)
 
     def _request_s(self, new_tokens: int, reused_tokens: int, sms: int) -> float:
         fitted = self.prefill.get(sms)
         if fitted is None:
-            return self.fallback.request_s(new_tokens, reused_tokens, _positive(sms))
+            if _positive(sms) in self.prefill:
+                return self.fallback.request_s(new_tokens, reused_tokens, sms)
+            return self.prefill_s(PrefillShape.of([(new_tokens, reused_tokens)]), sms)
         sum_s = (
             (fitted.per_new_squared_s * new_tokens + fitted.per_new_times_reused_s * reused_tokens)
             * new_tokens

@@ -1,8 +1,9 @@
 """Profiles: everything the emulator knows of a model on a GPU, read from JSON.
 
-`truth` is what the emulated device runs by: what a campaign measured on the SM counts that it measured, and
-elsewhere a roofline. `predictor` is what policies predict with: the fitted solo-run coefficients of the
-profile. The two differ, as they do on a real device: in serving steps take longer than in a campaign.
+`truth` is what the emulated device runs by: what a campaign measured on the SM counts that it measured, what
+follows from these for other counts, and elsewhere a roofline. `predictor` is what policies predict with: the
+fitted solo-run coefficients of the profile. The two differ, as they do on a real device: in serving steps
+take longer than in a campaign.
 """
 
 from __future__ import annotations
@@ -140,6 +141,7 @@ class Profile:
             decode={fit.sms: fit.decode for fit in self.solo_run if fit.decode is not None},
             fused={fit.sms: fit.fused for fit in self.solo_run if fit.fused is not None},
             fallback=self.truth,
+            device=self.device,
             captured_bs=self.captured_decode_bs,
         )
 

@@ -1,12 +1,15 @@
-"""What the emulated device really takes: what was measured where it was, and a roofline elsewhere."""
+"""What the emulated device really takes: what was measured where it was, what follows from that on other SM
+counts, and a roofline elsewhere."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 
 from pdmuxd.engine.core.latency import DecodeCoefficients, FusedCoefficients, PrefillCoefficients
 from pdmuxd.engine.core.roofline import Cost, RooflineModel
+from pdmuxd.engine.core.sm_counts import predict_s
 from pdmuxd.engine.core.types import DecodeShape, PrefillShape
 from pdmuxd.engine.emulator.launches import PDMUXD, Launches
 
@@ -25,7 +28,8 @@ class SoloRunFit:
 
 @dataclass(frozen=True, kw_only=True)
 class Truth(RooflineModel):
-    """A roofline, but for what a measured profile has of the SM counts that it measured.
+    """A roofline, but for what a measured profile has of the SM counts that it measured, and what follows
+    from these for other counts (`core/sm_counts.py`).
 
     No roofline knows which kernels are chosen. On few SMs products of few rows leave part of every tile
     empty: a decode batch of 128 takes half as long again as a roofline says (one H200, Llama-8B, 20 to 36
@@ -39,14 +43,35 @@ class Truth(RooflineModel):
     """As the profile's."""
     launches: Launches = PDMUXD
 
+    @cached_property
+    def _decode(self) -> dict[int, DecodeCoefficients]:
+        return {sms: fit.decode for sms, fit in self.measured.items() if fit.decode is not None}
+
+    @cached_property
+    def _prefill(self) -> dict[int, PrefillCoefficients]:
+        return {sms: fit.prefill for sms, fit in self.measured.items() if fit.prefill is not None}
+
     def decode_cost(self, shape: DecodeShape, sms: int) -> Cost:
         """One decode step on the device, without the host's part."""
-        roofline = super().decode_cost(shape, sms)
-        fit = self.measured.get(sms)
-        if fit is None or fit.decode is None or not shape.bs:
+        cost_on = super().decode_cost
+        roofline, o = cost_on(shape, sms), self.overheads
+        if not shape.bs:
             return roofline
-        device_s = fit.decode.predict_s(shape) - self.overheads.graph_launch_s - self.overheads.host_step_s
-        return Cost(seconds=max(device_s, _SHORTEST_S), hbm_bytes=roofline.hbm_bytes)
+
+        def measured_s(known: int) -> float:
+            device_s = self._decode[known].predict_s(shape) - o.graph_launch_s - o.host_step_s
+            return max(device_s, _SHORTEST_S)
+
+        if sms in self._decode:
+            return Cost(seconds=measured_s(sms), hbm_bytes=roofline.hbm_bytes)
+        device_s = predict_s(
+            sms,
+            self._decode,
+            measured_s,
+            lambda any_sms: cost_on(shape, any_sms).seconds,
+            lambda any_sms: self.device.grouped_sms(any_sms, shape.bs),
+        )
+        return Cost(seconds=device_s, hbm_bytes=roofline.hbm_bytes)
 
     def decode_s(self, shape: DecodeShape, sms: int) -> float:
         """Device step, graph launch and host work."""
@@ -56,18 +81,31 @@ class Truth(RooflineModel):
     def prefill_cost(self, shape: PrefillShape, sms: int) -> Cost:
         """All layers of a prefill on the device, without launching them. What was measured before launching
         was told apart is no shorter than that."""
-        roofline = super().prefill_cost(shape, sms)
-        fit = self.measured.get(sms)
-        if fit is None or fit.prefill is None or not shape.new_tokens:
+        cost_on = super().prefill_cost
+        roofline = cost_on(shape, sms)
+        if not shape.new_tokens:
             return roofline
-        return Cost(seconds=max(fit.prefill.device_s(shape), _SHORTEST_S), hbm_bytes=roofline.hbm_bytes)
+
+        def measured_s(known: int) -> float:
+            return max(self._prefill[known].device_s(shape), _SHORTEST_S)
+
+        if sms in self._prefill:
+            return Cost(seconds=measured_s(sms), hbm_bytes=roofline.hbm_bytes)
+        device_s = predict_s(sms, self._prefill, measured_s, lambda any_sms: cost_on(shape, any_sms).seconds)
+        return Cost(seconds=device_s, hbm_bytes=roofline.hbm_bytes)
 
     def prefill_s(self, shape: PrefillShape, sms: int) -> float:
         """Never faster than the CPU can launch the layers."""
-        fit = self.measured.get(sms)
-        if fit is None or fit.prefill is None:
-            return super().prefill_s(shape, sms)
-        return max(self.prefill_cost(shape, sms).seconds, fit.prefill.launch_s(shape))
+        fit = self._prefill.get(sms)
+        if fit is not None:
+            return max(self.prefill_cost(shape, sms).seconds, fit.launch_s(shape))
+        roofline_s = super().prefill_s
+        return predict_s(
+            sms,
+            self._prefill,
+            lambda known: self.prefill_s(shape, known),
+            lambda any_sms: roofline_s(shape, any_sms),
+        )
 
     def fused_s(self, prefill: PrefillShape, decode: DecodeShape, sms: int) -> float:
         """One mixed batch in a campaign; one without prompt tokens, which campaigns do not have, by the

@@ -47,6 +47,9 @@ class Predictors(msgspec.Struct, frozen=True, kw_only=True):
     guard_frozen: bool = False
     corrections: tuple[Correction, ...] = ()
     captured_decode_bs: tuple[int, ...] = ()
+    by_roofline: tuple[tuple[str, int], ...] = ()
+    """(`prefill` or `decode`, SMs) that was measured and that the roofline predicts all the same, since its
+    fit is doubtful. SM counts that are not here and have no fit are predicted by the fits around them."""
     device: DeviceShape | None = None
     """The device as measured, for SM counts and batches without a fit. None: what the engine assumes."""
     overheads: Overheads | None = None
@@ -59,7 +62,7 @@ class Predictors(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def latency_model(predictors: Predictors, prior: RooflineModel) -> SoloRunModel:
-    """What policies predict with: the fits with their corrections and, for everything else, a roofline.
+    """What policies predict with: the fits with their corrections and, for what has none, a roofline.
 
     The roofline is the engine's `prior`, with the device and overheads of the profile if it has any.
     """
@@ -70,7 +73,13 @@ def latency_model(predictors: Predictors, prior: RooflineModel) -> SoloRunModel:
     )
     by_sms = {each.sms: each for each in predictors.corrections}
     none = Correction(sms=0)
-    prefill, decode, fused = {}, {}, {}
+    prefill: dict[int, PrefillCoefficients | None] = {
+        sms: None for name, sms in predictors.by_roofline if name == "prefill"
+    }
+    decode: dict[int, DecodeCoefficients | None] = {
+        sms: None for name, sms in predictors.by_roofline if name == "decode"
+    }
+    fused = {}
     for fit in predictors.solo_run:
         correction = by_sms.get(fit.sms, none)
         if fit.prefill is not None:
@@ -84,6 +93,7 @@ def latency_model(predictors: Predictors, prior: RooflineModel) -> SoloRunModel:
         decode=decode,
         fused=fused,
         fallback=fallback,
+        device=fallback.device,
         captured_bs=predictors.captured_decode_bs,
     )
 

@@ -122,12 +122,25 @@ class MeasuredProfile(msgspec.Struct, frozen=True, kw_only=True):
             guard_default_ratio=self.guard_default_ratio,
             guard_cells=self.guard_cells,
             captured_decode_bs=self.captured_decode_bs,
+            by_roofline=self._by_roofline,
             device=self.device,
             overheads=self.overheads,
             model_hash=self.provenance.model_hash,
             total_sms=self.total_sms,
             device_name=self.provenance.device,
             gpus=self.tensor_parallel.gpus,
+        )
+
+    @property
+    def _by_roofline(self) -> tuple[tuple[str, int], ...]:
+        """What was fitted and is not among the predictors any more: the gate leaves out what is doubtful."""
+        runs = {run.sms: run for run in self.solo_run}
+        return tuple(
+            (fit.predictor, fit.sms)
+            for fit in self.fits
+            if fit.sms
+            and fit.predictor in ("prefill", "decode")
+            and (fit.sms not in runs or getattr(runs[fit.sms], fit.predictor) is None)
         )
 
     @property

@@ -98,3 +98,22 @@ def test_a_ring_of_two_and_of_four_take_what_the_formula_says() -> None:
     assert two.all_reduce_s(100.0, 10.0) == pytest.approx(2.0 + 2.0 + 20.0)
     four = TensorParallel(gpus=4, startup_s=1.0, link_bytes_per_s=50.0)
     assert four.all_reduce_s(100.0, 10.0) == pytest.approx(6.0 + 3.0 + 120.0)
+
+
+H200 = replace(DEVICE, total_sms=132)
+
+
+@pytest.mark.parametrize(
+    ("sms", "requests", "seen"),
+    [(24, 1, 24.0), (132, 8, 132.0), (28, 1, 22.0), (28, 128, 22.0), (28, 160, 24.0), (36, 256, 34.0)],
+)
+def test_what_a_split_leaves_decodes_as_fewer_sms_in_whole_groups(
+    sms: int, requests: int, seen: float
+) -> None:
+    assert H200.grouped_sms(sms, requests) == seen
+
+
+def test_no_sms_are_left_where_groups_divide_all_of_them() -> None:
+    pairs = replace(H200, total_sms=108, multiple_sms=2)
+    assert [pairs.grouped_sms(sms, 1) for sms in (14, 28, 108)] == [14, 28, 108]
+    assert H200.grouped_sms(4, 1) == 1.0

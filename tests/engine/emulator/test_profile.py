@@ -84,6 +84,23 @@ def test_what_was_measured_on_the_device_is_the_truth_when_a_profile_is_a_measur
         assert float(np.median(errors[mode])) <= median, mode
 
 
+def test_policies_and_the_device_agree_on_a_count_that_was_not_measured() -> None:
+    """28 SMs are what 104 leave: at 64 requests they decode as 22 in whole groups, between 16 and 24."""
+    profile = load_profile("h200-llama-8b-served")
+    truth, decode, prefill = (
+        profile.truth,
+        DecodeShape(bs=64, reused_tokens=30_000),
+        PrefillShape.of([(4000, 0)]),
+    )
+    assert truth.decode_s(decode, 16) > truth.decode_s(decode, 28) > truth.decode_s(decode, 24)
+    assert truth.prefill_s(prefill, 100) > truth.prefill_s(prefill, 104) > truth.prefill_s(prefill, 108)
+    assert truth.prefill_cost(prefill, 104).seconds <= truth.prefill_s(prefill, 104)
+    assert profile.predictor.decode_s(decode, 28) == pytest.approx(truth.decode_s(decode, 28))
+    assert profile.predictor.prefill_s(prefill, 104) == pytest.approx(truth.prefill_s(prefill, 104))
+    far = load_profile("h200-llama-8b-measured").truth
+    assert far.decode_s(decode, 8) > far.decode_s(decode, 20), "its fewest SMs are 20"
+
+
 @pytest.mark.parametrize("device", ["h200", "h100"])
 def test_a_device_as_served_has_the_splits_of_the_engine(device: str) -> None:
     profile = load_profile(f"{device}-llama-8b-served")

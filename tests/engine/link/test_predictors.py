@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import pytest
+from msgspec import structs
+
 from pdmuxd.engine.core.latency import DecodeCoefficients, FusedCoefficients, PrefillCoefficients
 from pdmuxd.engine.core.types import DecodeShape, PrefillShape
 from pdmuxd.engine.emulator.profile import load_profile
@@ -62,6 +65,20 @@ def test_work_is_slower_by_the_correction_when_there_is_one() -> None:
 def test_the_roofline_predicts_when_a_size_has_no_fit() -> None:
     shape = PrefillShape.of([(1000, 0)])
     assert model_of().prefill_s(shape, 32) == PROFILE.truth.prefill_s(shape, 32)
+
+
+def test_the_roofline_predicts_what_it_replaces_and_the_fits_around_what_was_not_measured() -> None:
+    given = structs.replace(
+        predictors(),
+        solo_run=tuple(SoloRun(sms=sms, prefill=PREFILL, decode=DECODE) for sms in (16, 64, 80, 132)),
+        by_roofline=(("prefill", 96), ("decode", 32)),
+    )
+    model = latency_model(given, PROFILE.truth)
+    prefill, decode = PrefillShape.of([(100, 0)]), DecodeShape(bs=4, reused_tokens=0)
+    assert model.prefill_s(prefill, 96) == PROFILE.truth.prefill_s(prefill, 96)
+    assert model.decode_s(decode, 32) == PROFILE.truth.decode_s(decode, 32)
+    assert model.prefill_s(prefill, 72) == pytest.approx(0.6)
+    assert model.decode_s(decode, 72) == pytest.approx(0.04)
 
 
 def test_the_guard_stays_as_it_is_when_frozen() -> None:

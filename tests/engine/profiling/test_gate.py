@@ -64,6 +64,8 @@ def test_a_doubtful_predictor_leaves_the_others_in_force_and_tells_its_cost() ->
     assert first == PROFILE.solo_run[0]
     assert second.prefill is None
     assert second.decode == PROFILE.solo_run[1].decode
+    assert trusted(profile).predictors(1).by_roofline == (("prefill", SIZES[1]),)
+    assert PROFILE.predictors(1).by_roofline == ()
 
 
 @pytest.mark.parametrize(
