@@ -47,6 +47,32 @@ made._layers, made._step = layers, lambda batch, stream: (None, None)
 made.warm_up(lambda member: None)
 print(json.dumps(made.activations.max_whole_tokens))
 """
+IMAGES = """
+import json
+from array import array
+from types import SimpleNamespace as N
+from sglang.srt.configs.model_config import is_multimodal_chunked_prefill_supported as is_cut
+from pdmuxd.engine.sglang.api.symbols import sglang
+from pdmuxd.engine.sglang.internals import images, taking_in
+
+taken, told, let_go = [], {}, []
+params = sglang().SamplingParams(temperature=0.0, max_new_tokens=4, ignore_eos=True)
+params.normalize(None)
+sender = N(send_output=lambda end, request: told.update({request.rid: end.finished_reason}))
+runner = N(model=object(), attn_backend=object())
+for name in ("LlavaLlamaForCausalLM", "Qwen3VLForConditionalGeneration"):
+    config = N(is_multimodal=True, is_multimodal_chunked_prefill_supported=is_cut([name]))
+    s = N(model_config=config, tp_worker=N(model_runner=runner), ipc_channels=N(send_to_tokenizer=sender))
+    s._release_aborted_request = lambda request: let_go.append(request.rid)
+    whole = images.WholePrompts()
+    whole.why, whole.most_tokens = images.why_whole(s), 100
+    for tokens, images_of, retracted in ((101, N(), False), (100, N(), False), (101, None, False), (101, N(), True)):
+        rid = f"{name[:5]}-{tokens}-{images_of is not None}-{retracted}"
+        request = sglang().Request(rid, "", array("q", [1] * tokens), params, vocab_size=512)
+        request.multimodal_inputs = images_of
+        taking_in.queue(lambda s, request, again: taken.append(request.rid), s, request, retracted, whole=whole)
+print(json.dumps([taken, told, let_go]))
+"""
 POLICIES = ("muxwise", "auto", "static:84,48")
 
 
@@ -72,3 +98,15 @@ async def test_greedy_tokens_are_stock_sglangs_when_prompts_are_too_long_for_mem
     assert f"prompts of more than {small_memory.WHOLE_TOKENS} new tokens are prefilled in chunks" in small.log
     assert reasons["too_long_for_memory"] > 10
     assert reasons["best_fit"] > 10
+
+
+def test_images_that_cannot_be_cut_are_refused_when_memory_does_not_hold_them_whole(python):
+    done = subprocess.run([python, "-P", "-c", IMAGES], capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr
+    taken, told, let_go = json.loads(done.stdout.splitlines()[-1])
+    assert taken[:3] == ["Llava-100-True-False", "Llava-101-False-False", "Llava-101-True-True"]
+    assert len(taken[3:]) == 4, "of a class whose images are cut"
+    assert list(told) == let_go == ["Llava-101-True-False"]
+    reason = told["Llava-101-True-False"]
+    assert (reason["type"], reason["status_code"]) == ("abort", 400)
+    assert reason["message"].startswith("the prompt has 101 tokens with its images, and memory holds 100")
