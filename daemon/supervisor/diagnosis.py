@@ -41,6 +41,7 @@ _MODEL = "the model cannot be loaded (engine.sglang.model): {0}"
 # The first of this table that is found counts: what says more stands before what says less.
 KNOWN = (
     _known(r"^error: (cannot listen on .+)$", "{0}", permanent=False),
+    _known(r"^error: (SGLang's flag .+)$", "engine.sglang.extra_args: {0}", permanent=True),
     _known(r"^error: (.+)$", "{0}", permanent=True),
     _known(r"^pdmuxd plugin: (.+)$", "the plugin stopped the engine: {0}", permanent=True),
     _known(

@@ -66,11 +66,13 @@ for name in ("LlavaLlamaForCausalLM", "Qwen3VLForConditionalGeneration"):
     s._release_aborted_request = lambda request: let_go.append(request.rid)
     whole = images.WholePrompts()
     whole.why, whole.most_tokens = images.why_whole(s), 100
-    for tokens, images_of, retracted in ((101, N(), False), (100, N(), False), (101, None, False), (101, N(), True)):
-        rid = f"{name[:5]}-{tokens}-{images_of is not None}-{retracted}"
+    asked = ((101, N(), False), (100, N(), False), (101, None, False), (101, N(), True))
+    for tokens, images_of, is_retracted in asked:
+        rid = f"{name[:5]}-{tokens}-{images_of is not None}-{is_retracted}"
         request = sglang().Request(rid, "", array("q", [1] * tokens), params, vocab_size=512)
         request.multimodal_inputs = images_of
-        taking_in.queue(lambda s, request, again: taken.append(request.rid), s, request, retracted, whole=whole)
+        original = lambda s, request, is_retracted: taken.append(request.rid)
+        taking_in.queue(original, s, request, is_retracted, whole=whole)
 print(json.dumps([taken, told, let_go]))
 """
 POLICIES = ("muxwise", "auto", "static:84,48")

@@ -13,6 +13,11 @@ TRACEBACK = 'Traceback (most recent call last):\n  File "scheduler.py", line 1, 
     [
         ("error: there is no model folder /m", "there is no model folder /m", True),
         ("error: cannot listen on 127.0.0.1:1: in use", "cannot listen on 127.0.0.1:1: in use", False),
+        (
+            "error: SGLang's flag --lora-paths: chat's adapter org/chat was not fetched",
+            "engine.sglang.extra_args: SGLang's flag --lora-paths: chat's adapter org/chat was not fetched",
+            True,
+        ),
         ("pdmuxd plugin: SGLang 0.6.0 was not tested", "the plugin stopped the engine: SGLang 0.6.0", True),
         (
             "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 20.00 MiB.",
