@@ -36,6 +36,7 @@ warming._PINNED_BYTES = ()
 first, last = N(prefill_sms=132, decode_sms=0, prefill="p"), N(prefill_sms=0, decode_sms=132, decode="d")
 port = N(state=N(layers=4, tp_size=1), stream_group=0, use_group=print, forget_prefill_metadata=print)
 port.gather = lambda own: [own]
+port.activation_memory = N(bytes_per_token=0.0)
 streams = N(groups=[first, last], wait=print, mark=print)
 table = N(rules=N(total_sms=132))
 made = measuring.EngineMeasurer(N(device="cpu"), port, streams, table, None, can_split=True)

@@ -11,6 +11,7 @@ from pdmuxd.engine.core.types import PrefillGraph
 from pdmuxd.engine.sglang.api.types.device import Event, Tensor
 from pdmuxd.engine.sglang.api.types.requests import Batch, BatchResult, Request
 from pdmuxd.engine.sglang.api.types.scheduler import Scheduler
+from pdmuxd.engine.sglang.internals.activation_memory import ActivationMemory
 from pdmuxd.engine.sglang.internals.batches import divide, form_from, join_decode
 from pdmuxd.engine.sglang.internals.group import GroupInForce
 from pdmuxd.engine.sglang.internals.invalid_rows import InvalidRows
@@ -86,12 +87,18 @@ class SchedulerDecode:
     """Implements DecodeStream."""
 
     def __init__(
-        self, scheduler: Scheduler, streams: LaunchStreams, group: GroupInForce, invalid_rows: InvalidRows
+        self,
+        scheduler: Scheduler,
+        streams: LaunchStreams,
+        group: GroupInForce,
+        invalid_rows: InvalidRows,
+        memory: ActivationMemory,
     ) -> None:
         self._s = scheduler
         self._streams = streams
         self._group = group
         self._invalid_rows = invalid_rows
+        self._memory = memory
         self._unsampled: tuple[Launched, Batch, BatchResult] | None = None
         """A step launched without its sampling, with SGLang's batch and result."""
 
@@ -232,6 +239,8 @@ class SchedulerDecode:
 
     def _launch(self, batch: Batch) -> Launched:
         s, stream = self._s, self._group.decode
+        if batch.forward_mode.is_extend():
+            self._memory.prepare(stream, batch.extend_num_tokens)
         start = self._streams.mark(stream)
         result = s.run_batch(batch)
         end = self._streams.mark(stream)

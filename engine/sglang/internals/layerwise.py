@@ -10,6 +10,7 @@ from pdmuxd.engine.sglang.api.symbols import sglang
 from pdmuxd.engine.sglang.api.types.device import Event
 from pdmuxd.engine.sglang.api.types.requests import Batch, BatchResult, PrefillBatch
 from pdmuxd.engine.sglang.api.types.scheduler import Scheduler
+from pdmuxd.engine.sglang.internals.activation_memory import ActivationMemory
 from pdmuxd.engine.sglang.internals.batches import form_from, join_decode
 from pdmuxd.engine.sglang.internals.collectives import PrefillCollectives
 from pdmuxd.engine.sglang.internals.group import GroupInForce
@@ -32,6 +33,7 @@ class SchedulerPrefill:
         collectives: PrefillCollectives,
         invalid_rows: InvalidRows,
         room: Room,
+        memory: ActivationMemory,
     ) -> None:
         self._s = scheduler
         self._api = sglang()
@@ -40,6 +42,7 @@ class SchedulerPrefill:
         self._collectives = collectives
         self._invalid_rows = invalid_rows
         self._room = room
+        self._memory = memory
         self._streamer = HoldingStreamer(scheduler.batch_result_processor.output_streamer)
         # It is frozen.
         object.__setattr__(scheduler.batch_result_processor, "output_streamer", self._streamer)
@@ -60,6 +63,8 @@ class SchedulerPrefill:
             return None
         batch = cast(PrefillBatch, plan.batch_to_run)
         self._room.note(batch.extend_num_tokens)
+        # Here, since nothing was launched in this turn.
+        self._memory.prepare(self._group.prefill, batch.extend_num_tokens)
         batch.forward_mode = self._api.ForwardMode.SPLIT_PREFILL
         self._group.order_prefill()
         batch.formed = self._streams.mark(s.schedule_stream)
@@ -74,6 +79,7 @@ class SchedulerPrefill:
         The result is None until the last layer is launched; it may be read once the end event is done.
         """
         s, stream = self._s, self._group.prefill
+        self._memory.prepare(stream, batch.extend_num_tokens)
         with self._streams.on(stream), self._collectives.in_force():
             if not batch.split_index:
                 # Not for the whole schedule stream: each step that is launched puts a barrier on it, which

@@ -124,6 +124,8 @@ class EngineMeasurer:
         for contexts in _FUSED_CONTEXTS:
             batch = self._batches.mixed(_FUSED_LENGTHS, contexts)
             self._streams.wait(self._step(batch, last.decode)[1])
+        self._port.activation_memory.bytes_per_token = warming.kept_bytes_per_token
+        torch.cuda.empty_cache()
         return Measured(point_id=0)
 
     def _prefill_batch(self, lengths: Sequence[tuple[int, int]]) -> Batch:

@@ -15,6 +15,7 @@ from pdmuxd.engine.loop.requests import RefusalCause, refusal_message
 from pdmuxd.engine.sglang.api.symbols import check_scheduler, sglang
 from pdmuxd.engine.sglang.api.types.requests import Request
 from pdmuxd.engine.sglang.api.types.scheduler import OverlapBookkeeping, Scheduler
+from pdmuxd.engine.sglang.internals.activation_memory import ActivationMemory
 from pdmuxd.engine.sglang.internals.collectives import PrefillCollectives
 from pdmuxd.engine.sglang.internals.decode import SchedulerDecode
 from pdmuxd.engine.sglang.internals.group import GroupInForce
@@ -40,10 +41,15 @@ class SchedulerPort:
         self._group = GroupInForce(scheduler, streams)
         self.state = SchedulerState(scheduler)
         rows = invalid_rows or InvalidRows()
-        self.decode = SchedulerDecode(scheduler, streams, self._group, rows)
+        self.activation_memory = ActivationMemory(
+            lambda: torch.cuda.mem_get_info()[0], torch.cuda.empty_cache
+        )
+        self.decode = SchedulerDecode(scheduler, streams, self._group, rows, self.activation_memory)
         self.collectives = PrefillCollectives()
         self._room = Room(scheduler)
-        self.prefill = SchedulerPrefill(scheduler, streams, self._group, self.collectives, rows, self._room)
+        self.prefill = SchedulerPrefill(
+            scheduler, streams, self._group, self.collectives, rows, self._room, self.activation_memory
+        )
 
     @property
     def stream_group(self) -> int:

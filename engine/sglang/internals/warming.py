@@ -1,11 +1,13 @@
 """What is slow the first time is done before anyone is served: kernels of matrix products, and prefills of
 all sizes on each stream.
 
-A kernel is loaded when it is first launched, and memory is taken from the driver when a batch first needs it.
-Both wait until the device is idle, and every decode step waits with them: on an H200 with Llama-8B, 25 of the
-first 139 prefills stopped decode for a step. Which kernel a matrix product takes depends on its number of
-rows, by rules that are not documented. So every number of rows is asked which kernel it takes, and each
-kernel is run once.
+A kernel is loaded when it is first launched. That waits until the device is idle, and every decode step
+waits with it: on an H200 with Llama-8B, 25 of the first 139 prefills stopped decode for a step. Which kernel
+a matrix product takes depends on its number of rows, by rules that are not documented. So every number of
+rows is asked which kernel it takes, and each kernel is run once.
+
+The memory that all this takes goes back to the driver: it would be kept for each stream, also for those that
+serve nobody, and fill the GPU's (`activation_memory.py`).
 """
 
 from __future__ import annotations
@@ -102,6 +104,8 @@ class Warming:
         self._free_bytes = torch.cuda.mem_get_info()[0] if self._on_gpu else 0
         self.activations: Activations | None = None
         """Of the largest prefill; None until it was run, and on a CPU."""
+        self.kept_bytes_per_token = 0.0
+        """What PyTorch keeps of it on a stream, the most of all streams."""
 
     def take_pinned_memory(self) -> None:
         """Take pinned host memory for copies to the device; it is kept for later copies of the same sizes."""
@@ -114,6 +118,7 @@ class Warming:
         """Prefills of all sizes on one stream. The largest comes first: later ones fit into the memory that
         it took."""
         kept: list[tuple[Batch, Event]] = []
+        before_bytes = torch.cuda.memory_reserved()
         for lengths, layers in self._prefills():
             try:
                 batch = self._make(lengths)
@@ -124,6 +129,8 @@ class Warming:
             if len(kept) > _AHEAD:
                 self._streams.wait(kept.pop(0)[1])
         self._streams.wait(self._streams.mark(stream))
+        kept_bytes = torch.cuda.memory_reserved() - before_bytes
+        self.kept_bytes_per_token = max(self.kept_bytes_per_token, kept_bytes / BATCH_TOKENS)
 
     def _launch_largest(self, batch: Batch, layers: int, stream: Stream) -> Event:
         torch.cuda.reset_peak_memory_stats()
