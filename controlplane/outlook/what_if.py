@@ -10,6 +10,8 @@ from pdmuxd.controlplane.outlook.assumed_load import Assumed, Wish, assume
 from pdmuxd.controlplane.telemetry.recent import P90
 from pdmuxd.controlplane.telemetry.telemetry import Telemetry
 from pdmuxd.engine.core.errors import EngineError, PartitionError, PolicyError
+from pdmuxd.engine.core.estimates.misprediction_breaker import MispredictionBreaker
+from pdmuxd.engine.core.estimates.steps import StepEstimates
 from pdmuxd.engine.core.guard import MAX_RATIO
 from pdmuxd.engine.core.partitions import Partition
 from pdmuxd.engine.core.policies.base import AnyPolicy, Plan, PlanKind, PolicyContext
@@ -18,6 +20,7 @@ from pdmuxd.engine.core.slo import TBT_RANGE_S
 from pdmuxd.engine.core.types import Decision, Mode, Reason
 from pdmuxd.engine.link.messages import Hello
 
+FIXED_FOR_NOW = "predictions were wrong of late, so the engine has fixed steps until they are right again"
 _PRECISION_S = 1e-7
 """To which the lowest feasible target is told."""
 
@@ -93,22 +96,28 @@ class Outlook:
     """The target less the delivery, which the worst case must keep."""
     lowest_feasible_tbt_s: float | None
     """The strictest target that it meets; None if it meets none."""
+    are_predictions_wrong: bool = False
+    """Whether the engine has fixed steps for now; the answer is what it does once predictions are right."""
     busy: Outlook | None = None
     """For a busy moment (p90) of the last minutes; None if that is not known."""
 
     @property
     def text(self) -> str:
-        return in_words(self.policy, self.answer, self.groups, self.wish.tbt_s, self.planned_tbt_s)
+        words = in_words(self.policy, self.answer, self.groups, self.wish.tbt_s, self.planned_tbt_s)
+        return f"{words}; {FIXED_FOR_NOW}" if self.are_predictions_wrong else words
 
 
 class Questions:
     """The policy in force, asked about loads that nobody observed. One per question of an operator: its
     predictors are those of that moment, and a decision that was asked for already is kept."""
 
-    def __init__(self, policy: AnyPolicy, hello: Hello, predictors: str) -> None:
+    def __init__(
+        self, policy: AnyPolicy, hello: Hello, predictors: str, *, are_predictions_wrong: bool = False
+    ) -> None:
         self.policy = policy
         self.hello = hello
         self.predictors = predictors
+        self.are_predictions_wrong = are_predictions_wrong
         self._state = policy.initial_state()
         self._decisions: dict[tuple[float, int, int, int, int], Decision] = {}
 
@@ -148,6 +157,7 @@ class Questions:
             answer=self.ask(wish.tbt_s, assumed),
             planned_tbt_s=self.policy.context.planned_tbt_s(wish.tbt_s),
             lowest_feasible_tbt_s=self.lowest_tbt_s(assumed),
+            are_predictions_wrong=self.are_predictions_wrong,
             busy=busy,
         )
 
@@ -157,12 +167,13 @@ def questions(telemetry: Telemetry, predictors: Predictors, *, policy: str | Non
     hello, predicting = telemetry.status().hello, predictors()
     if hello is None or predicting is None:
         raise EngineError("no engine has introduced itself yet, so there is nothing to predict with")
-    context = _in_use(predicting.context, telemetry)
+    learned = telemetry.learned.estimates(predicting.context)
+    context = _in_use(predicting.context, learned, telemetry)
     try:
         built = build_policy(policy or predicting.policy, context)
     except (PartitionError, PolicyError) as error:
         raise EngineError(f"the policy {policy or 'in force'} cannot be asked: {error}") from error
-    return Questions(built, hello, predicting.name)
+    return Questions(built, hello, predicting.name, are_predictions_wrong=learned.breaker.is_open)
 
 
 def what_if(wish: Wish, telemetry: Telemetry, predictors: Predictors) -> Outlook:
@@ -226,9 +237,9 @@ def _lowest(is_feasible: Callable[[float], bool]) -> float | None:
     return high_s
 
 
-def _in_use(context: PolicyContext, telemetry: Telemetry) -> PolicyContext:
-    """The context with what was learned, as the engine's decisions have shown it."""
+def _in_use(context: PolicyContext, learned: StepEstimates, telemetry: Telemetry) -> PolicyContext:
+    """The context with what was learned, as the engine's decisions have shown it. Predictions are used even
+    where they were wrong of late: nothing else can answer for a load that nobody observed."""
     seen = {cell: view.ratio for cell, view in telemetry.guard.snapshot() if 1.0 <= view.ratio <= MAX_RATIO}
     guard = replace(context.guard, cells={**context.guard.cells, **seen}) if seen else context.guard
-    context = replace(context, guard=guard)
-    return replace(context, learned=telemetry.learned.estimates(context))
+    return replace(context, guard=guard, learned=replace(learned, breaker=MispredictionBreaker()))

@@ -1,8 +1,9 @@
 """Whether what-if decides as the engine does: `python tests/lab what-if-estimates`.
 
 Emulated engine, virtual time, a device that differs from its profile. Every fourth decision of `auto` about a
-prefill is made again, with nothing learned of steps, and with what the daemon has learned from the records of
-those before it; the guard and the trust in predictions are the engine's in both.
+prefill is made again: with nothing learned of steps, with what the daemon has learned from the records of all
+before it, and with what it learns if this is the first that it is asked, from the newest alone. The guard and
+the trust in predictions are the engine's in all; how often the daemon knows that trust is told beside.
 """
 
 from __future__ import annotations
@@ -29,7 +30,8 @@ LOADS = (
     ("held-summaries", 9.0, 20.0),
     ("held-documents", 2.5, 30.0),
 )
-NOISES = ("0,0,0", "8,6,0.3", "20,10,0.3")
+NOISES = ("0,0,0", "8,6,0.3", "20,10,0.3", "80,10,3")
+"""The last is a device that its profile is not of: predictions are found wrong."""
 
 
 EVERY = 4
@@ -44,6 +46,8 @@ class Counts:
     asked: int = 0
     alike_untaught: int = 0
     alike_told: int = 0
+    alike_first: int = 0
+    trust_known: int = 0
     asking_s: float = 0.0
 
 
@@ -90,6 +94,9 @@ def deciding_again(counts: Counts) -> Iterator[None]:
         counts.asked += 1
         counts.alike_untaught += is_alike(StepEstimates(guard=own.guard))
         counts.alike_told += is_alike(told)
+        first = LearnedSteps(counts.told).estimates(self.context)
+        counts.alike_first += is_alike(first)
+        counts.trust_known += first.breaker.is_open == own.breaker.is_open
         return made, after
 
     try:
@@ -102,14 +109,18 @@ def deciding_again(counts: Counts) -> Iterator[None]:
 def main() -> None:
     """Print a row for each load and noise."""
     argparse.ArgumentParser(description=__doc__, allow_abbrev=False).parse_args()
-    print("| load | noise | decisions | alike, nothing learned | alike, told | us of CPU a question |")
+    print(
+        "| load | noise | decisions | alike, nothing learned | alike, told | of the newest | trust known |"
+        " us of CPU a question |"
+    )
     for kind, rate_per_s, duration_s in LOADS:
         for noise in NOISES:
             counts = Counts()
             with telling(counts), deciding_again(counts):
                 noisy = replace(noise_of(noise), seed=1)
                 cell("auto", arrivals(kind, rate_per_s, duration_s, 1), device(SERVED), noisy, 0.05)
-            shares = [share / counts.asked for share in (counts.alike_untaught, counts.alike_told)]
+            alike = counts.alike_untaught, counts.alike_told, counts.alike_first, counts.trust_known
+            shares = [share / counts.asked for share in alike]
             print(f"| {kind} | {noise} | {counts.asked} |", *(f"{share:.1%} |" for share in shares), end="")
             print(f" {1e6 * counts.asking_s / counts.asked:.0f} |", flush=True)
 

@@ -11,7 +11,7 @@ from stores import AdminCalls
 from telemetry_feeds import HELLO, HandClock, predicting, step, telemetry
 
 from pdmuxd.controlplane.node.engine_status import NO_ENGINE
-from pdmuxd.controlplane.outlook.what_if import Predicting
+from pdmuxd.controlplane.outlook.what_if import FIXED_FOR_NOW, Predicting
 from pdmuxd.controlplane.services.control_plane import ControlPlane
 from pdmuxd.controlplane.telemetry.telemetry import Telemetry
 from pdmuxd.engine.core.policies.registry import build_policy
@@ -214,6 +214,25 @@ async def test_fused_steps_are_the_engines_when_its_decisions_have_shown_what_th
     assert slower["token_budget"] < before["token_budget"]
     known.on_message(step(**shown, measured_step_s=0.026, stall_room_s=0.014, margin_ratio=1.6))
     assert (await fused())["token_budget"] < slower["token_budget"], "room is left for a stall"
+
+
+async def test_it_says_that_steps_are_fixed_for_now_when_predictions_were_wrong(
+    control_plane: ControlPlane, known: Telemetry
+) -> None:
+    call = AdminCalls(control_plane, telemetry=known, predictors=lambda: asking("auto"))
+    load = {"decode_bs": 64, "decode_context_tokens": 1024, "prefill_new_tokens": 8192}
+
+    async def text() -> str:
+        answer: str = (await call("POST", PATH, json={"tbt_ms": 30} | load)).json()["text"]
+        return answer
+
+    shown = {"mode": "fused", "prefill_layers": 0, "predicted_fused_s": 0.02, "prefill_new_tokens": 508}
+    known.on_message(step(**shown, measured_step_s=0.02, margin_ratio=1.15))
+    before = await text()
+    known.on_message(step(**shown, measured_step_s=0.05, reason="predictions_wrong"))
+    told = await text()
+    assert FIXED_FOR_NOW not in before
+    assert told.endswith(f" ms; {FIXED_FOR_NOW}"), "the plan is told as if they were right"
 
 
 @pytest.mark.parametrize(
