@@ -293,6 +293,16 @@ class DecisionEvent(EventMessage):
     guard_ratio: float | None
     margin_ratio: float | None = None
     stall_room_ms: float | None = None
+    prefill_ratio: float | None = Field(
+        None,
+        description="What prefills by layers take over their prediction, where that chose between a "
+        "split and fused steps.",
+    )
+    split_ratio: float | None = Field(
+        None,
+        description="What decode steps beside layers take over their prediction, where decode got more "
+        "SMs for it.",
+    )
     tbt_target_ms: float | None = None
     delivery_ms: float | None = None
     slack_ms: float | None

@@ -24,6 +24,8 @@ _SAME_TIME = {
     if name.endswith("_ms") and f"{name.removesuffix('_ms')}_s" in IterationRecord.__struct_fields__
 }
 """The same of times."""
+_MOVED_BY = frozenset({"prefill_ratio", "split_ratio"})
+"""What is told only of decisions that it made other ones: of several alike, as one of them told it last."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -150,9 +152,15 @@ def decision_event(run: list[SeenDecision], *, folded_other: int = 0) -> Decisio
         slack_min_ms=ms(min(slacks, default=None)),
         folded_other=folded_other,
         tbt_capped=last.tbt_capped,
-        **{name: getattr(record, name) for name in _SAME},
+        **{name: getattr(record, name) for name in _SAME - _MOVED_BY},
+        **{name: _told_last(run, name) for name in _MOVED_BY},
         **{name: ms(getattr(record, of)) for name, of in _SAME_TIME.items()},
     )
+
+
+def _told_last(run: Sequence[SeenDecision], name: str) -> object:
+    told = (getattr(seen.record, name) for seen in reversed(run))
+    return next((value for value in told if value is not None), None)
 
 
 def newest(

@@ -33,7 +33,7 @@ from pdmuxd.controlplane.web.tables import (
 )
 from pdmuxd.controlplane.web.times import At, MaybeWindow, Shown
 from pdmuxd.engine.core.types import Reason
-from pdmuxd.tui.show.words import REASONS
+from pdmuxd.tui.show.words import REASONS, moved_by
 
 ROWS = 100
 LOOKED_AT = 5000
@@ -136,6 +136,7 @@ def _newest(found: Sequence[DecisionEvent]) -> Table:
             count("prefill_sms", "Prefill SMs"),
             count("decode_sms", "Decode SMs"),
             Column("reason", "Why", _words, "long"),
+            Column("moved_by", "Because it was learned", kind="long"),
             count("sitting_out", "Sit out"),
             count("decode_bs", "Decode batch"),
             count("prefill_new_tokens", "Prompt tokens"),
@@ -152,6 +153,7 @@ def _newest(found: Sequence[DecisionEvent]) -> Table:
                 one.prefill_sms,
                 one.decode_sms,
                 one.reason,
+                moved_by(one),
                 one.sitting_out,
                 one.decode_bs,
                 one.prefill_new_tokens,

@@ -319,6 +319,12 @@ class DecisionNumbers:
     """Few fused steps like this one take longer than so many times what is predicted, by what was learned."""
     stall_room_s: float | None = None
     """By so much steps were planned shorter, so that one that stalls is in time; None where they were not."""
+    prefill_ratio: float | None = None
+    """Prefills by layers typically take so many times what is predicted, by what was learned; None where the
+    choice between a split and fused steps would be the same if they took what is predicted."""
+    split_ratio: float | None = None
+    """Decode steps beside layers typically take so many times what is predicted alone; None where decode got
+    no more SMs for it than the target asks for."""
     tbt_target_s: float | None = None
     delivery_s: float | None = None
     """What the step left of that target for its tokens' way to the client; None where nothing was left."""

@@ -273,6 +273,10 @@ class IterationRecord(msgspec.Struct, frozen=True, kw_only=True, tag="iteration"
     """Of a fused step, the ratio to its prediction that it was planned with."""
     stall_room_s: float | None = None
     """What was left for a stall; None if nothing was."""
+    prefill_ratio: float | None = None
+    """What prefills by layers take over their prediction, where that chose a split or fused steps."""
+    split_ratio: float | None = None
+    """What decode steps beside layers take over theirs, where decode got more SMs for it."""
     delivery_s: float | None = None
     """What was left of the target for delivery; None if nothing was."""
 

@@ -265,6 +265,8 @@ class DecisionEvent(msgspec.Struct, frozen=True, kw_only=True):
     guard_ratio: float | None = None
     margin_ratio: float | None = None
     stall_room_ms: float | None = None
+    prefill_ratio: float | None = None
+    split_ratio: float | None = None
     tbt_target_ms: float | None = None
     delivery_ms: float | None = None
     slack_ms: float | None = None

@@ -21,6 +21,8 @@ def decision_text(one: DecisionEvent | None, view: View, width: int) -> list[Lin
         predicted_ms=one.predicted_ms,
         guard_ratio=one.guard_ratio,
         margin_ratio=one.margin_ratio,
+        prefill_ratio=one.prefill_ratio,
+        split_ratio=one.split_ratio,
         slack_ms=one.slack_ms,
         tbt_ms=one.tbt_target_ms,
         delivery_ms=one.delivery_ms,
@@ -31,7 +33,7 @@ def decision_text(one: DecisionEvent | None, view: View, width: int) -> list[Lin
         heading(view, f"Why decision {one.seq}", width, f"{one.count} alike within 100 ms"),
         *wrap(f"{in_words(one.reason)} ({one.reason})", width, role),
         *([line((out, Role.WARN))] if out else []),
-        line(numbers(why) or "nothing was predicted"),
+        *wrap(numbers(why) or "nothing was predicted", width),
         line(
             (
                 f"decode {one.decode_bs} requests, context {formats.count(one.decode_reused_tokens)}, "

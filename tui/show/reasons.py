@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pdmuxd.tui.client.wire import TbtTarget
 from pdmuxd.tui.show import formats
 from pdmuxd.tui.show.lines import in_text
-from pdmuxd.tui.show.words import REASONS
+from pdmuxd.tui.show.words import REASONS, moved_by
 
 SITS_OUT = "sits_out"
 """What decisions with requests that sit out are filtered by, whatever their reason."""
@@ -25,6 +25,8 @@ class Why:
     predicted_ms: float | None = None
     guard_ratio: float | None = None
     margin_ratio: float | None = None
+    prefill_ratio: float | None = None
+    split_ratio: float | None = None
     slack_ms: float | None = None
     tenant: str | None = None
     tbt_ms: float | None = None
@@ -70,4 +72,4 @@ def numbers(why: Why) -> str:
         parts.append(f"target {formats.ms(why.tbt_ms)} ms{less}{whose}")
     if why.slack_ms is not None:
         parts.append(f"slack {formats.ms(why.slack_ms)} ms")
-    return ", ".join(parts)
+    return "; ".join([text for text in (", ".join(parts), moved_by(why)) if text])

@@ -58,6 +58,31 @@ def cause_in_words(cause: str) -> str:
     return CAUSES.get(cause, cause.replace("_", " "))
 
 
+class Moved(Protocol):
+    """A decision with what was learned that made it another one; None where it did not."""
+
+    @property
+    def mode(self) -> str | None: ...
+    @property
+    def prefill_ratio(self) -> float | None: ...
+    @property
+    def split_ratio(self) -> float | None: ...
+
+
+def moved_by(why: Moved) -> str:
+    """What was learned that made the decision another one; empty if nothing did."""
+    parts = []
+    if why.prefill_ratio is not None:
+        other = "fused" if why.mode == "split" else "split"
+        parts.append(f"would be {other} if layers did not take {why.prefill_ratio:.2f} × their prediction")
+    if why.split_ratio is not None:
+        parts.append(
+            f"decode beside layers takes {why.split_ratio:.2f} × its prediction, so it has more SMs than its "
+            "target needs and frees slots sooner"
+        )
+    return "; ".join(parts)
+
+
 def sms_in_words(mode: str | None, prefill_sms: int | None, decode_sms: int | None) -> str:
     """What the SMs are divided into, while an engine says so."""
     if mode == "fused":

@@ -19,6 +19,7 @@ small batches read the weights more often (docs/decisions/0040-the-slower-of-pre
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from pdmuxd.engine.core.partitions import PartitionTable
 from pdmuxd.engine.core.policies.base import Plan, PlanKind, PolicyContext
@@ -54,28 +55,47 @@ def fused_or_split(
     if fused is None:
         return split, split.rejected
     is_steady = split.meets and (split.worst_gap_s or 0.0) <= split.most_s  # else if chunks take too long
-    split_s, fused_s = (split.finish_s or 0.0) * prefill_ratio, fused.finish_s or 0.0
+    predicted_s, fused_s = split.finish_s or 0.0, fused.finish_s or 0.0
+    split_s = predicted_s * prefill_ratio
     if fused.kind is PlanKind.WHOLE:
-        return (fused if fused_s <= LAUNCH_BOUND * split_s else split), ()
+        is_fused = fused_s <= LAUNCH_BOUND * split_s
+        was_moved = is_fused != (fused_s <= LAUNCH_BOUND * predicted_s)
+        return _told(fused if is_fused else split, prefill_ratio if was_moved else None), ()
+    moved_by = None
     if not is_steady or (fused.meets and fused_s <= FUSED_LIMIT_S):
         step_s = split.numbers.predicted_decode_s or 0.0
+        can_go_on, split_slots_s, next_fused_s = None, 0.0, fused_s
         if len(obs.waiting) > len(batch):
             can_go_on = _can_go_on(obs, batch, split, context, table)
-            next_split_s = (max(split_s, step_s) if can_go_on else split_s + step_s) + MERGE_STEPS * step_s
-            next_fused_s = fused_s
             if obs.partition_id in table.split_indices:
                 next_fused_s += step_s / _batches_like(batch, obs.waiting)
             if slot_use is not None:
                 split_slots_s, fused_slots_s = slots_occupied_s(
                     obs, len(batch), split, fused, slot_use, context=context, table=table
                 )
-                next_split_s = max(next_split_s, split_slots_s)
                 next_fused_s = max(next_fused_s, fused_slots_s)
-        else:
-            next_split_s, next_fused_s = split_s + step_s, fused_s
-        if not is_steady or next_fused_s <= next_split_s:
-            return fused, (Alternative(label="split", predicted_s=split_s),)
-    return split, (*split.rejected, Alternative(label="fused", predicted_s=fused_s))
+        is_fused = not is_steady or next_fused_s <= max(_next_s(split_s, step_s, can_go_on), split_slots_s)
+        if is_steady and prefill_ratio != 1.0:
+            as_predicted_s = max(_next_s(predicted_s, step_s, can_go_on), split_slots_s)
+            moved_by = prefill_ratio if is_fused != (next_fused_s <= as_predicted_s) else None
+        if is_fused:
+            return _told(fused, moved_by), (Alternative(label="split", predicted_s=split_s),)
+    return _told(split, moved_by), (*split.rejected, Alternative(label="fused", predicted_s=fused_s))
+
+
+def _next_s(split_s: float, step_s: float, can_go_on: bool | None) -> float:
+    """When the next batch can begin behind a split of so many seconds. `can_go_on`: whether it needs no other
+    split; None where nobody waits."""
+    if can_go_on is None:
+        return split_s + step_s
+    return (max(split_s, step_s) if can_go_on else split_s + step_s) + MERGE_STEPS * step_s
+
+
+def _told(plan: Plan, prefill_ratio: float | None) -> Plan:
+    """The plan, which tells by which ratio it was chosen, if the other one would have been without it."""
+    if prefill_ratio is None:
+        return plan
+    return plan._replace(numbers=replace(plan.numbers, prefill_ratio=prefill_ratio))
 
 
 def _batches_like(batch: tuple[WaitingRequest, ...], waiting: Sequence[WaitingRequest]) -> float:

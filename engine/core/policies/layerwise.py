@@ -253,9 +253,11 @@ class SplitPlans:
             if worst_s <= min(most_s, steady_s):
                 break
             rejected.append(Alternative(label=f"decode_sms={decode_sms}", predicted_s=worst_s))
+        split_ratio = None
         if meets and slot_use is not None and among is None:
             wider = self._widened(obs, work, group, slot_use)
             if wider != group:
+                split_ratio = slot_use.split_step_ratio
                 group, decode_sms = wider, table.groups[wider].decode_sms
                 decode_s = latency.decode_s(obs.decode, decode_sms)
                 ratio = guard.ratio(decode_sms, work.shape, obs.decode) if self.uses_guard else 1.0
@@ -285,6 +287,7 @@ class SplitPlans:
                 delivery_s=self.context.left_for_delivery_s(obs.tbt_target_s),
                 tbt_slack_s=None if obs.tbt_target_s is None else obs.tbt_target_s - worst_s,
                 stall_room_s=stall_s or None,
+                split_ratio=split_ratio,
             ),
             rejected=tuple(rejected),
         )

@@ -43,6 +43,14 @@ def test_the_worst_of_a_run_is_told_when_it_is_folded() -> None:
     assert (event.slack_ms, event.slack_min_ms) == (5, -10)
 
 
+def test_what_moved_one_of_a_run_is_told_when_it_is_folded() -> None:
+    decisions = Decisions()
+    for ratio in (1.1, 1.2, None):
+        decisions.add(step(prefill_ratio=ratio), START_S)
+    (event,) = decisions.flush()
+    assert (event.count, event.prefill_ratio, event.split_ratio) == (3, 1.2, None)
+
+
 def test_who_sits_out_is_told_with_whose_target_it_is_for() -> None:
     asked: list[TbtTarget] = []
 

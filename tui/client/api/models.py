@@ -284,6 +284,8 @@ class DecisionEvent(TypedDict):
     guard_ratio: float | None
     margin_ratio: NotRequired[float | None]
     stall_room_ms: NotRequired[float | None]
+    prefill_ratio: NotRequired[float | None]
+    split_ratio: NotRequired[float | None]
     tbt_target_ms: NotRequired[float | None]
     delivery_ms: NotRequired[float | None]
     slack_ms: float | None

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from observations import linear_context, observe, waiting
 
@@ -20,10 +22,11 @@ TARGET_S, MOST_DECODING = 0.1, 41
 OTHER = waiting(9, 9000)
 
 
-def chosen(
+def taken(
     *,
     split_s: float,
     fused_s: float,
+    kind: PlanKind = PlanKind.FUSED,
     batch: tuple[WaitingRequest, ...] = (waiting(1, 100),),
     behind: tuple[WaitingRequest, ...] = (),
     from_group: int = 0,
@@ -31,7 +34,7 @@ def chosen(
     prefill_ratio: float = 1.0,
     slot_use: SlotUse | None = None,
     lasts: bool = True,
-) -> PlanKind:
+) -> Plan:
     numbers = DecisionNumbers(predicted_decode_s=STEP_S, guard_ratio=1.25)
     split = Plan(
         kind=PlanKind.SPLIT,
@@ -43,7 +46,7 @@ def chosen(
         numbers=numbers,
     )
     fused = Plan(
-        kind=PlanKind.FUSED,
+        kind=kind,
         partition_id=7,
         reason=Reason.FUSED_FITS,
         meets=lasts,
@@ -63,8 +66,13 @@ def chosen(
         prefill_ratio=prefill_ratio,
         slot_use=slot_use,
     )
-    assert rejected[-1].label == ("split" if plan.kind is PlanKind.FUSED else "fused")
-    return plan.kind
+    if kind is PlanKind.FUSED:
+        assert rejected[-1].label == ("split" if plan.kind is kind else "fused")
+    return plan
+
+
+def chosen(**given: Any) -> PlanKind:
+    return taken(**given).kind
 
 
 @pytest.mark.parametrize(("fused_s", "kind"), [(0.315, PlanKind.FUSED), (0.317, PlanKind.SPLIT)])
@@ -131,6 +139,40 @@ def test_it_is_split_when_its_chunks_could_not_be_preempted_for_long() -> None:
 def test_prefills_that_take_longer_than_predicted_count_as_that_when_a_split_is_weighed() -> None:
     assert chosen(split_s=0.25, fused_s=0.28, behind=(OTHER,)) is PlanKind.SPLIT
     assert chosen(split_s=0.25, fused_s=0.28, behind=(OTHER,), prefill_ratio=1.2) is PlanKind.FUSED
+
+
+@pytest.mark.parametrize(
+    ("prefill_ratio", "fused_s", "behind", "told"),
+    [
+        (1.2, 0.315, (), None),
+        (1.2, 0.317, (), 1.2),  # the split is seen to end in 316 ms by prediction
+        (1.2, 0.365, (), 1.2),
+        (1.2, 0.367, (), None),
+        (0.8, 0.315, (), 0.8),
+        (0.8, 0.265, (), None),
+        (1.2, 0.264, (OTHER,), 1.2),
+        (1.2, 0.262, (OTHER,), None),
+        (1.0, 0.317, (), None),
+    ],
+)
+def test_what_prefills_take_is_told_where_it_made_the_choice(
+    prefill_ratio: float, fused_s: float, behind: tuple[WaitingRequest, ...], told: float | None
+) -> None:
+    given: dict[str, Any] = {"split_s": 0.25, "fused_s": fused_s, "behind": behind}
+    plan, as_predicted = taken(prefill_ratio=prefill_ratio, **given), taken(**given)
+    assert plan.numbers.prefill_ratio == told
+    assert (plan.kind is not as_predicted.kind) == (told is not None)
+    assert plan.numbers.predicted_decode_s == (STEP_S if plan.kind is PlanKind.SPLIT else None)
+
+
+@pytest.mark.parametrize(("fused_s", "told"), [(0.19, None), (0.21, 1.2), (0.25, None)])
+def test_it_is_told_of_a_batch_that_runs_whole_alike(fused_s: float, told: float | None) -> None:
+    plan = taken(split_s=0.25, fused_s=fused_s, kind=PlanKind.WHOLE, prefill_ratio=1.2)
+    assert plan.numbers.prefill_ratio == told
+
+
+def test_it_is_not_told_when_the_split_misses_the_target_anyway() -> None:
+    assert taken(split_s=0.25, fused_s=0.35, meets=False, prefill_ratio=1.2).numbers.prefill_ratio is None
 
 
 @pytest.mark.parametrize(

@@ -70,23 +70,24 @@ def test_all_slots_decode_contexts_as_long_as_those_that_decode_now() -> None:
     assert use.all_decoding(DecodeShape(bs=80, reused_tokens=80)).bs == 80
 
 
-def _split_for(answer_tokens: float) -> int:
+def _split_for(answer_tokens: float) -> tuple[int, float | None]:
     """Decode SMs of the split chosen for 300 prompt tokens in 10 prompts beside 30 requests that decode, at a
-    target that every split meets."""
+    target that every split meets; and what it tells of steps beside layers."""
     table = CONTEXT.table()
     split = SplitPlans(context=CONTEXT, table=table)
     queue = tuple(waiting(number, 30) for number in range(10))
     obs = observe(decode_bs=30, tbt_target_s=9.0, queue=queue)
-    use = SlotUse(slots=64, answer_tokens=answer_tokens)
+    use = SlotUse(slots=64, answer_tokens=answer_tokens, split_step_ratio=1.25)
     plan = split.best_fit(obs, new_work(queue, CONTEXT.layers), CONTEXT.guard, slot_use=use)
     assert plan.meets
-    return table.groups[plan.partition_id].decode_sms
+    return table.groups[plan.partition_id].decode_sms, plan.numbers.split_ratio
 
 
 def test_decode_gets_more_sms_only_when_slots_are_what_others_wait_for() -> None:
-    chosen = [_split_for(answer_tokens) for answer_tokens in (0, 1, 2, 5, 20, 1000)]
+    chosen, told = zip(*[_split_for(tokens) for tokens in (0, 1, 2, 5, 20, 1000)], strict=True)
     assert chosen[0] == min(split.decode_sms for split in CONTEXT.table().splits)
-    assert chosen == sorted(chosen)
+    assert list(chosen) == sorted(chosen)
+    assert told == tuple(1.25 if sms > chosen[0] else None for sms in chosen)
     assert chosen[-1] == max(split.decode_sms for split in CONTEXT.table().splits)
 
 
