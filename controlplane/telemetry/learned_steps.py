@@ -105,7 +105,7 @@ def _as_told(estimates: StepEstimates, before: StepEstimates, record: IterationR
 
 
 def _more_than(estimates: StepEstimates, record: IterationRecord) -> float:
-    """By how much the factor that a decision tells is more than these estimates have; 0 if it tells none."""
+    """The factor that a decision tells, less that of these estimates; 0 if it tells none."""
     if record.margin_ratio is None:
         return 0.0
     margin = estimates.fused.margin
