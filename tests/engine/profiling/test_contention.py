@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -96,7 +97,14 @@ def test_no_bound_is_far_above_what_was_seen_where_nothing_was_measured(
 
 def test_stalls_are_no_contention(found: GuardFit, measured: list[Pair]) -> None:
     stalled = [pair(measured[0].point, MAX_RATIO + 1.0), pair(measured[1].point, 40.0)]
-    assert fitted([*measured, *stalled]) == found
+    beside = fitted([*measured, *stalled])
+    assert replace(beside, exceeded_ratio=found.exceeded_ratio) == found
+
+
+def test_pairs_left_out_as_stalls_were_slower_than_their_bound(found: GuardFit, measured: list[Pair]) -> None:
+    stalled = [pair(one.point, MAX_RATIO + 1.0) for one in measured[:20]]
+    beside = fitted([*measured, *stalled])
+    assert beside.exceeded_ratio == pytest.approx((20 + 60 * found.exceeded_ratio) / 80)
 
 
 def test_a_split_on_which_pairs_scatter_little_is_bounded_more_tightly() -> None:
