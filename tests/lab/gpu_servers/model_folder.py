@@ -8,7 +8,7 @@ depends on its prompt: a comparison of answers needs `write_weights`.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -158,46 +158,107 @@ def write_model_folder(shape: str, folder: Path, **changes: Any) -> Path:
 
 
 def write_weights(folder: Path, *, seed: int = 1) -> Path:
-    """Add float32 weights under which every token of a prompt matters; returns `folder`.
+    """Add weights under which every token of a prompt matters; returns `folder`.
 
-    Large query and key weights make attention pick few tokens instead of averaging all.
+    In float32, or 4 bits where the config says GPTQ. Large query and key weights make attention pick few
+    tokens instead of averaging all.
     """
     config = json.loads((folder / "config.json").read_text())
-    rng = np.random.default_rng(seed)
     header: dict[str, Any] = {}
     blob = bytearray()
-    for name, shape, scale in _tensors(config):
-        values = rng.standard_normal(shape) * scale if len(shape) == 2 else np.ones(shape)
-        data = values.astype("<f4").tobytes()
-        offsets = [len(blob), len(blob) + len(data)]
-        header[name] = {"dtype": "F32", "shape": list(shape), "data_offsets": offsets}
-        blob += data
+    for name, values in _tensors(config, np.random.default_rng(seed)):
+        begin, kind = len(blob), _TYPES[values.dtype.str]
+        blob += values.tobytes()
+        header[name] = {"dtype": kind, "shape": list(values.shape), "data_offsets": [begin, len(blob)]}
     text = json.dumps(header).encode()
     with (folder / "model.safetensors").open("wb") as file:
         file.write(len(text).to_bytes(8, "little") + text + blob)
     return folder
 
 
-def _tensors(config: dict[str, Any]) -> Iterator[tuple[str, tuple[int, ...], float]]:
-    """Name, shape and standard deviation of each tensor of a Llama."""
-    hidden, inner, vocab = config["hidden_size"], config["intermediate_size"], config["vocab_size"]
-    q = config["num_attention_heads"] * config["head_dim"]
-    kv = config["num_key_value_heads"] * config["head_dim"]
-    unit = hidden**-0.5
-    yield "model.embed_tokens.weight", (vocab, hidden), 1.0
+_TYPES = {"<f4": "F32", "<f2": "F16", "<i4": "I32"}
+_FOUR_BITS_STD = 4.6
+"""Of whole numbers from -8 to 7 that are equally likely."""
+
+Tensors = Iterator[tuple[str, np.ndarray[Any, Any]]]
+"""By name."""
+
+
+def _tensors(config: dict[str, Any], rng: np.random.Generator) -> Tensors:
+    """Of a Llama, or of the families whose shapes are above."""
+    hidden, vocab, head = config["hidden_size"], config["vocab_size"], config["head_dim"]
+    q, kv = config["num_attention_heads"] * head, config["num_key_value_heads"] * head
+    unit, family = hidden**-0.5, config["model_type"]
+    has_norms = family.startswith("qwen3")
+
+    def product(name: str, rows: int, columns: int, scale: float) -> Tensors:
+        if "quantization_config" in config:
+            yield from _in_four_bits(name, rows, columns, scale, config["quantization_config"], rng)
+        else:
+            yield f"{name}.weight", _normal(rng, (rows, columns), scale)
+        if config["attention_bias"]:
+            yield f"{name}.bias", _normal(rng, (rows,), scale)
+
+    yield "model.embed_tokens.weight", _normal(rng, (vocab, hidden), 1.0)
     for number in range(config["num_hidden_layers"]):
         layer = f"model.layers.{number}"
-        yield f"{layer}.input_layernorm.weight", (hidden,), 1.0
-        yield f"{layer}.self_attn.q_proj.weight", (q, hidden), 1.6 * unit
-        yield f"{layer}.self_attn.k_proj.weight", (kv, hidden), 1.6 * unit
-        yield f"{layer}.self_attn.v_proj.weight", (kv, hidden), unit
-        yield f"{layer}.self_attn.o_proj.weight", (hidden, q), q**-0.5
-        yield f"{layer}.post_attention_layernorm.weight", (hidden,), 1.0
-        yield f"{layer}.mlp.gate_proj.weight", (inner, hidden), unit
-        yield f"{layer}.mlp.up_proj.weight", (inner, hidden), unit
-        yield f"{layer}.mlp.down_proj.weight", (hidden, inner), inner**-0.5
-    yield "model.norm.weight", (hidden,), 1.0
-    yield "lm_head.weight", (vocab, hidden), unit
+        yield f"{layer}.input_layernorm.weight", _same(hidden)
+        yield from product(f"{layer}.self_attn.q_proj", q, hidden, 1.6 * unit)
+        yield from product(f"{layer}.self_attn.k_proj", kv, hidden, 1.6 * unit)
+        yield from product(f"{layer}.self_attn.v_proj", kv, hidden, unit)
+        yield from product(f"{layer}.self_attn.o_proj", hidden, q, q**-0.5)
+        if has_norms:
+            yield f"{layer}.self_attn.q_norm.weight", _same(head, 1.6)
+            yield f"{layer}.self_attn.k_norm.weight", _same(head, 1.6)
+        yield f"{layer}.post_attention_layernorm.weight", _same(hidden)
+        if family == "qwen3_moe":
+            yield f"{layer}.mlp.gate.weight", _normal(rng, (config["num_experts"], hidden), unit)
+            for expert in range(config["num_experts"]):
+                inner = config["moe_intermediate_size"]
+                yield from _mlp(f"{layer}.mlp.experts.{expert}", hidden, inner, product)
+        elif family == "gpt_oss":
+            yield f"{layer}.self_attn.sinks", _normal(rng, (config["num_attention_heads"],), 1.0)
+            yield from _gpt_oss_experts(f"{layer}.mlp", config, rng)
+        else:
+            yield from _mlp(f"{layer}.mlp", hidden, config["intermediate_size"], product)
+    yield "model.norm.weight", _same(hidden)
+    yield "lm_head.weight", _normal(rng, (vocab, hidden), unit)
+
+
+def _mlp(name: str, hidden: int, inner: int, product: Callable[[str, int, int, float], Tensors]) -> Tensors:
+    yield from product(f"{name}.gate_proj", inner, hidden, hidden**-0.5)
+    yield from product(f"{name}.up_proj", inner, hidden, hidden**-0.5)
+    yield from product(f"{name}.down_proj", hidden, inner, inner**-0.5)
+
+
+def _gpt_oss_experts(name: str, config: dict[str, Any], rng: np.random.Generator) -> Tensors:
+    hidden, inner, experts = config["hidden_size"], config["intermediate_size"], config["num_local_experts"]
+    unit = hidden**-0.5
+    yield f"{name}.router.weight", _normal(rng, (experts, hidden), unit)
+    yield f"{name}.router.bias", _normal(rng, (experts,), unit)
+    yield f"{name}.experts.gate_up_proj", _normal(rng, (experts, hidden, 2 * inner), unit)
+    yield f"{name}.experts.gate_up_proj_bias", _normal(rng, (experts, 2 * inner), unit)
+    yield f"{name}.experts.down_proj", _normal(rng, (experts, inner, hidden), inner**-0.5)
+    yield f"{name}.experts.down_proj_bias", _normal(rng, (experts, hidden), unit)
+
+
+def _in_four_bits(
+    name: str, rows: int, columns: int, scale: float, how: dict[str, Any], rng: np.random.Generator
+) -> Tensors:
+    """GPTQ's: eight values in a word, along the input; a scale for each group of inputs; zero is 8."""
+    groups = columns // how["group_size"]
+    yield f"{name}.qweight", rng.integers(-(1 << 31), 1 << 31, (columns // 8, rows)).astype("<i4")
+    yield f"{name}.qzeros", np.full((groups, rows // 8), 0x77777777, "<i4")
+    yield f"{name}.scales", np.full((groups, rows), scale / _FOUR_BITS_STD, "<f2")
+    yield f"{name}.g_idx", (np.arange(columns) // how["group_size"]).astype("<i4")
+
+
+def _normal(rng: np.random.Generator, shape: tuple[int, ...], scale: float) -> np.ndarray[Any, Any]:
+    return (rng.standard_normal(shape) * scale).astype("<f4")
+
+
+def _same(size: int, value: float = 1.0) -> np.ndarray[Any, Any]:
+    return np.full(size, value, "<f4")
 
 
 def _tokenizer() -> dict[str, Any]:

@@ -1,9 +1,13 @@
 """When answers under load agree with those of an idle engine."""
 
+import json
+
+import numpy as np
 import pytest
 
 from gpu_plans import agreement
 from gpu_plans.agreement import TIE, Agreement, Answer
+from gpu_servers.model_folder import _tensors, write_model_folder, write_weights
 
 ALONE = Answer(tokens=(5, 6, 7), margins=(1.0, TIE / 2, 2.0))
 
@@ -61,3 +65,33 @@ def test_prompts_are_of_all_lengths_and_some_begin_alike():
     begin = min(len(prompts[0]), len(prompts[1]) // 2)
     assert prompts[1][:begin] == prompts[0][:begin]
     assert all(3 <= token < 512 for prompt in prompts for token in prompt)
+
+
+@pytest.mark.parametrize("shape", agreement._CONFIGS)
+def test_small_models_of_every_family_have_weights_that_their_config_asks_for(shape, tmp_path):
+    config = agreement._CONFIGS[shape] | {"num_hidden_layers": 2}
+    folder = write_weights(write_model_folder(shape, tmp_path, **config))
+    data = (folder / "model.safetensors").read_bytes()
+    size = int.from_bytes(data[:8], "little")
+    header = json.loads(data[8 : 8 + size])
+    assert max(one["data_offsets"][1] for one in header.values()) == len(data) - 8 - size
+    assert {name.split(".")[2] for name in header if name.startswith("model.layers.")} == {"0", "1"}
+    assert {one["dtype"] for one in header.values()} == (
+        {"F32", "F16", "I32"} if shape.endswith("gptq") else {"F32"}
+    )
+
+
+def test_four_bits_stand_for_weights_as_large_as_those_of_32(tmp_path):
+    config = {"hidden_size": 512, "intermediate_size": 1024, "num_hidden_layers": 1, "vocab_size": 64}
+    found = {}
+    for shape in ("tiny", "llama-8b-gptq"):
+        folder = write_model_folder(shape, tmp_path / shape, **config)
+        tensors = dict(_tensors(json.loads((folder / "config.json").read_text()), np.random.default_rng(1)))
+        name = "model.layers.0.mlp.down_proj"
+        if shape == "tiny":
+            found[shape] = tensors[f"{name}.weight"].std()
+            continue
+        words = tensors[f"{name}.qweight"].view("<u4")
+        bits = np.stack([words >> (4 * place) & 15 for place in range(8)]).astype(float) - 8.0
+        found[shape] = (bits * tensors[f"{name}.scales"][0, 0].astype(float)).std()
+    assert found["llama-8b-gptq"] == pytest.approx(found["tiny"], rel=0.02)
