@@ -2,8 +2,9 @@
 
 PyTorch keeps, for each stream, what a prefill there took for the next one. Once the driver has none left, it
 gives back all that no tensor has, of all streams, and waits until the device has nothing to do: 101 ms beside
-100 ms of work, 217 beside 190; on an idle device 8 ms for 11.6 GiB. Taking memory takes 0.1 to 2 ms, whatever
-runs (one H200, driver 580, PyTorch 2.14, 2026-11-28).
+92 ms of work, 217 beside 189; on an idle device 8 ms for 11.6 GiB. Taking memory takes 0.1 to 2 ms, whatever
+runs (one H200, driver 580, PyTorch 2.14, 2026-11-28). When a prefill begins, the one before has ended and at
+most the last decode step runs, which its turn waits for in any case.
 """
 
 from __future__ import annotations
