@@ -21,7 +21,7 @@ import random
 import re
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
@@ -193,8 +193,8 @@ async def measure(options: Options, folder: Path) -> dict[str, Any]:
         alone = [await ask(session, prompt, new=options.new_tokens, margins=True) for prompt in prompts]
         found = {policy: Agreement() for policy in options.policies}
         steps: dict[str, Counter[str]] = {policy: Counter() for policy in options.policies}
-        rounds, end_s = 0, time.monotonic() + options.for_s
-        while not rounds or time.monotonic() < end_s:
+        rounds, begin_s = 0, time.monotonic()
+        while not rounds or time.monotonic() < begin_s + options.for_s:
             rounds += 1
             for policy, agreement in found.items():
                 await make_idle(session)
@@ -205,6 +205,7 @@ async def measure(options: Options, folder: Path) -> dict[str, Any]:
                 for one, other in zip(alone, together, strict=True):
                     agreement.add(one, other.tokens)
                 steps[policy].update(steps_by(link.report()["steps"], parts=1))
+            print(said_of(rounds, time.monotonic() - begin_s, found), flush=True)
     return {
         "what": "agreement",
         "shape": shape,
@@ -213,11 +214,23 @@ async def measure(options: Options, folder: Path) -> dict[str, Any]:
         "tp_size": options.tp_size,
         "extra": list(options.extra),
         "rounds": rounds,
+        "seconds": round(time.monotonic() - begin_s, 1),
         "policies": {
             policy: asdict(agreement) | {"widest": round(agreement.widest, 4), "steps": dict(steps[policy])}
             for policy, agreement in found.items()
         },
     }
+
+
+def said_of(rounds: int, took_s: float, found: Mapping[str, Agreement]) -> str:
+    """What all rounds so far have shown: a run that is cut short has said it."""
+    sums = Counter[str]()
+    for one in found.values():
+        sums.update(asdict(one))
+    return (
+        f"  {rounds} rounds, {took_s:.0f} s: {sums['same']} the same, {sums['ties']} ties, "
+        f"{sums['wrong']} WRONG, {sums['misshapen']} MISSHAPEN"
+    )
 
 
 def is_met(found: dict[str, Any]) -> bool:

@@ -95,3 +95,9 @@ def test_four_bits_stand_for_weights_as_large_as_those_of_32(tmp_path):
         bits = np.stack([words >> (4 * place) & 15 for place in range(8)]).astype(float) - 8.0
         found[shape] = (bits * tensors[f"{name}.scales"][0, 0].astype(float)).std()
     assert found["llama-8b-gptq"] == pytest.approx(found["tiny"], rel=0.02)
+
+
+def test_each_round_is_told_since_a_run_may_be_cut_short():
+    found = {"auto": compared((5, 6, 7), (9, 6, 7)), "muxwise": compared((5, 9, 1))}
+    told = agreement.said_of(2, 61.4, found)
+    assert told.strip() == "2 rounds, 61 s: 1 the same, 1 ties, 1 WRONG, 0 MISSHAPEN"
