@@ -17,7 +17,7 @@ from pdmuxd.engine.sglang.api.symbols import sglang
 from pdmuxd.engine.sglang.internals import measuring, warming
 
 sglang()  # looks for a GPU itself when it is imported: before one is made up here
-bytes_taken, peak = 1000, 0
+bytes_taken, peak, launched = 1000, 0, []
 
 def reset():
     global peak
@@ -25,6 +25,7 @@ def reset():
 
 def layers(batch, count, stream):
     global peak
+    launched.append((*batch, count))
     peak = max(peak, bytes_taken + 5000 + 2 * sum(new for new, _ in batch))
     return None, None
 
@@ -46,7 +47,7 @@ class Batch(tuple):
 made._batches = N(empty_cache=print, split_prefill=Batch, mixed=print)
 made._layers, made._step = layers, lambda batch, stream: (None, None)
 made.warm_up(lambda member: None)
-print(json.dumps(made.activations.max_whole_tokens))
+print(json.dumps([made.activations.max_whole_tokens, launched]))
 """
 IMAGES = """
 import json
@@ -79,11 +80,26 @@ print(json.dumps([taken, told, let_go]))
 POLICIES = ("muxwise", "auto", "static:84,48")
 
 
-def test_what_memory_holds_is_measured_with_the_largest_prefill_of_the_warm_up(python):
-    program = WARM_UP.replace("FREE", "8192 * 100")
+def warmed_up(python, *, free):
+    program = WARM_UP.replace("FREE", str(free))
     done = subprocess.run([python, "-P", "-c", program], capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr
-    assert json.loads(done.stdout.splitlines()[-1]) == int(0.8 * 8192 * 100 / (2 + 5000 / 8192))
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+def test_what_memory_holds_is_measured_with_the_largest_prefill_of_the_warm_up(python):
+    most, launched = warmed_up(python, free=8192 * 100)
+    assert most == int(0.8 * 8192 * 100 / (2 + 5000 / 8192))
+    lone = [(new, count) for (new, reused), count, *more in launched if not more and not reused]
+    assert lone[0] == (8192, 4)
+    assert {new % 16 for new, _ in lone} >= {0, 15, 14, 12, 8}, "what 16 divides has kernels of its own"
+    assert lone[-4:] == [(12287, 1), (16382, 1), (24572, 1), (32760, 1)]
+
+
+def test_prompts_that_memory_does_not_hold_are_not_prefilled_when_the_engine_warms_up(python):
+    most, launched = warmed_up(python, free=20_000 * (2 + 5000 / 8192) / 0.8)
+    assert most == 20_000
+    assert max(batch[0][0] for batch in launched) == 16_382
 
 
 @pytest.fixture(scope="module")

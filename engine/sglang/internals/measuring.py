@@ -116,6 +116,7 @@ class EngineMeasurer:
             self._port.use_group(index)
             tell(f"{number}/{len(prefilling)} ({group.prefill_sms} SMs)")
             warming.run(group.prefill)
+            warming.run_long(group.prefill)
         last = self._use(lambda g: g.decode_sms == self._total_sms)
         if not self._can_split:
             tell(f"fused ({last.decode_sms} SMs)")

@@ -4,7 +4,9 @@ all sizes on each stream.
 A kernel is loaded when it is first launched. That waits until the device is idle, and every decode step
 waits with it: on an H200 with Llama-8B, 25 of the first 139 prefills stopped decode for a step. Which kernel
 a matrix product takes depends on its number of rows, by rules that are not documented. So every number of
-rows is asked which kernel it takes, and each kernel is run once.
+rows is asked which kernel it takes, and each kernel is run once; of prompts longer than a batch, some are
+asked. Where only batches had been asked and most prompts were longer, 12 of 81 prefills of Qwen3-30B-A3B
+stopped decode for a step when they began, and 5 of 26 of Llama-8B on two H200s (2026-11-28).
 
 The memory that all this takes goes back to the driver: it would be kept for each stream, also for those that
 serve nobody, and fill the GPU's (`activation_memory.py`).
@@ -12,6 +14,8 @@ serve nobody, and fill the GPU's (`activation_memory.py`).
 
 from __future__ import annotations
 
+import contextlib
+import itertools
 import logging
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -37,9 +41,19 @@ Lengths = tuple[tuple[int, int], ...]
 _LARGEST: Lengths = ((BATCH_TOKENS, 0),)
 _TOKENS = ((256, 2048), (1024, BATCH_TOKENS))
 """New tokens of the prefills: (step, largest) pairs, one after the other."""
+_LONG_TOKENS = (12_288, 16_384, 24_576, 32_768)
+"""And of single prompts that are longer than a batch, as far as memory holds them."""
+_LESS = (1, 2, 4, 8)
+"""Each size is smaller by one of these, by turns: compiled kernels are others where 16 divides a size, and
+those of products where 8 does."""
 _REUSED = tuple((new, reused) for new in (16, 64, 256, 1024, 4096) for reused in (1024, 8192, 32768))
-_ROWS_STEP = 32
-"""On a partition, only every so many rows are asked about: kernels change with whole tiles there."""
+_ROWS_STEP = 31
+"""On a partition, only every so many rows are asked about: kernels change with whole tiles there, and with
+what divides the number, so the step is odd."""
+_LONG_ROWS_STEP = 509
+"""The same for more rows than a batch has: a prime number."""
+_FREE_SHARE = 0.5
+"""Of the free memory, for the rows of one product and what comes of them."""
 _MOST_REQUESTS = 16
 """First tokens of so many requests in one prefill."""
 _MOST_ANSWERS = 256
@@ -76,7 +90,8 @@ def load_products(model: Any, streams: LaunchStreams) -> None:
         kernels = Kernels(int(whole.cuda_stream))
         _log.info("pdmuxd: warming up the matrix products")
         with streams.on(whole):
-            taken = [(product, product.load(kernels)) for product in _products(model)]
+            products = _products(model, torch.cuda.mem_get_info()[0])
+            taken = [(product, product.load(kernels)) for product in products]
         for split in splits:
             there = kernels.on(int(split.cuda_stream))
             with streams.on(split):
@@ -132,6 +147,16 @@ class Warming:
         kept_bytes = torch.cuda.memory_reserved() - before_bytes
         self.kept_bytes_per_token = max(self.kept_bytes_per_token, kept_bytes / BATCH_TOKENS)
 
+    def run_long(self, stream: Stream) -> None:
+        """Prompts longer than a batch on a stream that has run the others; it keeps nothing of any."""
+        most_tokens = self.activations.max_whole_tokens if self.activations else 0
+        for tokens, less in zip(_LONG_TOKENS, _LESS, strict=True):
+            if tokens <= most_tokens:
+                with contextlib.suppress(EngineError):  # more than the pools hold
+                    batch = self._make(((tokens - less, 0),))
+                    self._streams.wait(self._launch(batch, 1, stream))
+        torch.cuda.empty_cache()
+
     def _launch_largest(self, batch: Batch, layers: int, stream: Stream) -> Event:
         torch.cuda.reset_peak_memory_stats()
         before_bytes = torch.cuda.memory_allocated()
@@ -150,8 +175,8 @@ class Warming:
         yield _LARGEST, self._layers
         for requests in range(1, _MOST_REQUESTS + 1):
             yield ((16, 0),) * requests, self._layers
-        for tokens in _up_to(_TOKENS):
-            yield ((tokens - 1, 0),), 1
+        for tokens, less in zip(_up_to(_TOKENS), itertools.cycle(_LESS), strict=False):
+            yield ((tokens - less, 0),), 1
         for reused in _REUSED:
             yield (reused,), 1
 
@@ -170,7 +195,9 @@ class _Product:
         rows = self._rows()
         # The memory of the largest product is taken here: capturing could not.
         self.multiply(rows)
-        return kernels.load(lambda count: self.multiply(rows[:count]), range(step, self.most_rows + 1, step))
+        batch = min(BATCH_TOKENS, self.most_rows)
+        asked = (*range(step, batch + 1, step), *range(batch, self.most_rows + 1, _LONG_ROWS_STEP))
+        return kernels.load(lambda count: self.multiply(rows[:count]), asked)
 
     def run(self, counts: Sequence[int]) -> None:
         """Run these numbers of rows."""
@@ -182,8 +209,9 @@ class _Product:
         return torch.zeros((self.most_rows, self.width), dtype=self.dtype, device="cuda")
 
 
-def _products(model: Any) -> Iterator[_Product]:
-    """A layer of each shape of weights, and the head, which has a row per request."""
+def _products(model: Any, free_bytes: int) -> Iterator[_Product]:
+    """A layer of each shape of weights, with as many rows as a long prompt has where memory holds them, and
+    the head, which has a row per request."""
     linear = sglang().Linear
     seen: set[tuple[object, ...]] = set()
     for module in model.modules():
@@ -194,7 +222,9 @@ def _products(model: Any) -> Iterator[_Product]:
             if key not in seen:
                 seen.add(key)
                 apply = partial(module.quant_method.apply, module)
-                yield _Product(apply, width, module.params_dtype, BATCH_TOKENS)
+                held = int(_FREE_SHARE * free_bytes / (2 * (width + module.output_size)))
+                most_rows = max(BATCH_TOKENS, min(held, _LONG_TOKENS[-1]))
+                yield _Product(apply, width, module.params_dtype, most_rows)
     head = getattr(getattr(model, "lm_head", None), "weight", None)
     if head is not None and head.dtype in (torch.bfloat16, torch.float16):
         yield _Product(lambda rows: torch.mm(rows, head.T), head.shape[1], head.dtype, _MOST_ANSWERS)

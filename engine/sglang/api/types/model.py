@@ -86,6 +86,7 @@ class LinearLayer(Protocol):
     """`LinearBase`: a layer that multiplies by its weights."""
 
     input_size: int
+    output_size: int
     params_dtype: object
     quant_method: Any
 
