@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import ast
 import shutil
+import tempfile
 from collections.abc import Iterator
 from datetime import date
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -64,14 +66,28 @@ def test_nothing_is_left_when_downgraded_to_base(connection: Connection) -> None
     assert tables(connection) == set()
 
 
+@cache
+def upgraded_to(revision: str) -> bytes:
+    """A database at a revision; each revision is applied to the one before it, once."""
+    (script,) = (one for one in REVISIONS if one.revision == revision)
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "upgraded.db"
+        path.write_bytes(upgraded_to(script.down_revision) if script.down_revision else b"")
+        engine = create_engine(sqlite_url(path))
+        with engine.connect() as connection:
+            command.upgrade(alembic_config(connection), revision)
+        engine.dispose()
+        return path.read_bytes()
+
+
 @pytest.mark.parametrize("script", REVISIONS, ids=lambda script: script.revision)
 def test_a_revision_can_be_taken_back_and_repeated_when_it_was_applied(
-    connection: Connection, script: object
+    tmp_path: Path, connection: Connection, script: object
 ) -> None:
     revision = script.revision  # type: ignore[attr-defined]
     before = script.down_revision or "base"  # type: ignore[attr-defined]
+    (tmp_path / "plain.db").write_bytes(upgraded_to(revision))
     config = alembic_config(connection)
-    command.upgrade(config, revision)
     after = schema(connection)
     command.downgrade(config, before)
     assert MigrationContext.configure(connection).get_current_revision() != revision

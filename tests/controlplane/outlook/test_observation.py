@@ -34,9 +34,9 @@ def captured(
     engine = EmulatedEngine(profile=load_profile("h200-llama-8b"), policy=policy, limits=LIMITS)
     for number in range(batch):
         engine.submit(request(f"r{number}", 256, 4000, arrival_s=0.0), 0.0)
-    engine.advance(6.0)
-    engine.submit(request("prompt", new_tokens, 10, arrival_s=6.0), 6.0)
-    engine.advance(6.5)
+    engine.advance(1.0)
+    engine.submit(request("prompt", new_tokens, 10, arrival_s=1.0), 1.0)
+    engine.advance(1.5)
     found = next(each for each in seen if [one.request_id for one in each[0].waiting] == ["prompt"])
     return *found, engine
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import random
 from collections.abc import Mapping
+from functools import cache
 
 import numpy as np
 import pytest
 
 from pdmuxd.engine.core.types import DecodeShape, PrefillShape
-from pdmuxd.engine.profiling.device_law import fit_device_law
+from pdmuxd.engine.profiling.device_law import LawFit, fit_device_law
 from pdmuxd.engine.profiling.measurement import Point, Sample
 
 TOTAL_SMS = 132
@@ -42,10 +43,16 @@ def prefills(*, noise: float = 0.01, stride: int = 1) -> Mapping[int, list[Sampl
     return groups
 
 
+@cache
+def usual_fit() -> LawFit | None:
+    """The law of one device's prefills, which all points of it are asked of."""
+    return fit_device_law(prefills(), TOTAL_SMS)
+
+
 @pytest.mark.parametrize("sms", SIZES)
 @pytest.mark.parametrize("lengths", [[(48, 0)], [(110, 0)], [(180, 0)], [(3000, 0)], [(900, 3000)]])
 def test_the_corner_is_found_where_it_lies_on_each_sm_count(sms: int, lengths: list[tuple[int, int]]) -> None:
-    found = fit_device_law(prefills(), TOTAL_SMS)
+    found = usual_fit()
     assert found is not None
     shape = PrefillShape.of(lengths)
     truth_s = device_s(shape, DecodeShape(bs=0, reused_tokens=0), sms)
