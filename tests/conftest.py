@@ -7,12 +7,14 @@ import sys
 import process_logs
 import pytest
 from hypothesis import HealthCheck, settings
+from quick_stops import stop_quickly
 from shared_statements import share_statements
 
 settings.register_profile("patient", settings(deadline=None, suppress_health_check=[HealthCheck.too_slow]))
 settings.load_profile("patient")
 
 share_statements()
+stop_quickly()
 
 # Without compiled modules each daemon that a test starts would compile all that it imports.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
