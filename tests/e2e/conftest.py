@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import sys
 from pathlib import Path
 
@@ -10,13 +11,14 @@ import pytest
 from daemon_process import Daemon, SharedDaemon, is_running, wait_until
 from tmux_console import Tmux
 
+HERE = f"{Path(__file__).parent}{os.sep}"
 QUICK = ("test_serving.py",)
 """Their tests share one daemon, so `make test` can afford them; the others are left to `make test-all`."""
 
 
 def pytest_collection_modifyitems(items):
     for item in items:
-        if Path(__file__).parent in item.path.parents:
+        if str(item.path).startswith(HERE):
             item.add_marker("e2e")
             if item.path.name not in QUICK:
                 item.add_marker("slow")

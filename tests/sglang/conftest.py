@@ -21,13 +21,14 @@ from sglang_processes import KEY, TEXTS, Answers, OurServer, Prompts, StockServe
 
 from gpu_servers.model_folder import write_model_folder, write_weights
 
+HERE = f"{Path(__file__).parent}{os.sep}"
 ROOT = Path(__file__).parents[2]
 START_S = 600
 
 
 def pytest_collection_modifyitems(items):
     for item in items:
-        if Path(__file__).parent in item.path.parents:
+        if str(item.path).startswith(HERE):
             item.add_marker("sglang")
             if item.get_closest_marker("timeout") is None:
                 item.add_marker(pytest.mark.timeout(START_S))

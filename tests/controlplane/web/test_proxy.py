@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 
-import pytest
 from browsers import Browser
 from stores import ADMIN_TOKEN, AdminCalls
 
@@ -54,12 +53,10 @@ async def test_the_header_opens_nothing_when_anyone_else_sends_it(control_plane:
         assert (await browser.get(path, **{HEADER: "ann@x.org"})).status_code == 401, "pages alone"
 
 
-@pytest.mark.parametrize("name", ["", " ", "a,ann@x.org", "x" * 101, "ann\x7f"])
-async def test_a_name_that_a_client_may_have_added_to_opens_nothing(
-    control_plane: ControlPlane, name: str
-) -> None:
+async def test_a_name_that_a_client_may_have_added_to_opens_nothing(control_plane: ControlPlane) -> None:
     browser = proxied(control_plane)
-    assert (await browser.get("/ui/overview", **{HEADER: name})).status_code == 303
+    for name in ("", " ", "a,ann@x.org", "x" * 101, "ann\x7f"):
+        assert (await browser.get("/ui/overview", **{HEADER: name})).status_code == 303, name
 
 
 async def test_logins_are_in_the_audit_with_their_address_and_change_no_setting(

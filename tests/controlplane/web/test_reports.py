@@ -77,15 +77,13 @@ def test_no_name_leads_elsewhere(folder: Path, name: str) -> None:
         Reports(folder).read(name)
 
 
-@pytest.mark.parametrize(
-    "path", ["..%2Fsecret.html", "%2E%2E%2Fsecret.html", "..%5csecret.html", "link.html"]
-)
-async def test_no_address_leads_elsewhere(control_plane: ControlPlane, folder: Path, path: str) -> None:
+async def test_no_address_leads_elsewhere(control_plane: ControlPlane, folder: Path) -> None:
     browser = Browser(AdminCalls(control_plane, reports=folder))
     await browser.log_in()
-    answer = await browser.get(f"/ui/reports/{path}")
-    assert answer.status_code in (404, 422)
-    assert "the token" not in answer.text
+    for path in ("..%2Fsecret.html", "%2E%2E%2Fsecret.html", "..%5csecret.html", "link.html"):
+        answer = await browser.get(f"/ui/reports/{path}")
+        assert answer.status_code in (404, 422), path
+        assert "the token" not in answer.text
 
 
 def test_a_file_that_is_too_large_is_not_there(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

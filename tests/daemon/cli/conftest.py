@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import functools
 import json
 import logging
 import sys
@@ -14,9 +15,10 @@ from shared_apps import app_of_command
 from stores import ADMIN_TOKEN, new_database, opened
 
 from pdmuxd.controlplane.services.control_plane import ControlPlane
-from pdmuxd.daemon.cli import admin_client, local_admin
+from pdmuxd.daemon.cli import admin_client, lazy, local_admin
 from pdmuxd.daemon.cli.main import main
 
+load_once = functools.cache(lazy.load_command)
 UNUSED_PORT = 1
 """Nothing listens on it: only root may, and it is nobody's."""
 
@@ -58,6 +60,7 @@ def pdmuxd(
     monkeypatch.setattr(sys, "excepthook", sys.excepthook)
     monkeypatch.setenv("COLUMNS", "80")
     monkeypatch.setattr(local_admin, "build_admin_app", app_of_command)
+    monkeypatch.setattr(lazy, "load_command", load_once)
     root = logging.getLogger()
     handlers, level = root.handlers[:], root.level
     state = tmp_path / "state"

@@ -23,6 +23,6 @@ SLOW = (
 
 def pytest_collection_modifyitems(items):
     for item in items:
-        if Path(__file__).parent in item.path.parents and item.name in SLOW:
+        if item.name in SLOW and Path(__file__).parent in item.path.parents:
             item.add_marker("slow")
             item.add_marker("e2e")
