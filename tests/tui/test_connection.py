@@ -37,7 +37,7 @@ async def test_the_banner_says_so_and_data_is_marked_stale_when_the_daemon_goes_
         assert "No connection" not in terminal.text
 
 
-@pytest.mark.parametrize("ticks", range(5))
+@pytest.mark.parametrize("ticks", [0, 1, 3])
 async def test_every_panel_is_marked_when_figures_are_stale_from_some_frame_on(console, busy, ticks):
     async with console(busy) as terminal:
         busy.is_away = True

@@ -238,5 +238,5 @@ class Operators(RuleBasedStateMachine):
             assert hidden not in shown
 
 
-Operators.TestCase.settings = settings(max_examples=12, stateful_step_count=20, deadline=None)
+Operators.TestCase.settings = settings(max_examples=6, stateful_step_count=20, deadline=None)
 TestOperators = Operators.TestCase

@@ -74,7 +74,7 @@ def make(workload: list[tuple[int, int, float, int]]) -> list[EmulatedRequest]:
 
 
 @pytest.mark.parametrize("policy", POLICIES)
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(
     workload=workloads,
     kv_capacity_tokens=st.sampled_from((6100, 9000, 200_000)),

@@ -185,7 +185,7 @@ class RedTeam(RuleBasedStateMachine):
 
 
 TestRedTeam = RedTeam.TestCase
-TestRedTeam.settings = settings(max_examples=50, stateful_step_count=30, deadline=None)
+TestRedTeam.settings = settings(max_examples=25, stateful_step_count=30, deadline=None)
 
 
 async def test_a_lost_record_counts_as_what_was_reserved_when_others_come_meanwhile(rig, monkeypatch):

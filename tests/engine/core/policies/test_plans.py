@@ -65,7 +65,7 @@ def carried_out(decision: Decision, plans: tuple[Plan, ...]) -> list[Plan]:
 
 
 @pytest.mark.parametrize("spec", SPECS)
-@settings(deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(data=st.data())
 def test_a_decision_is_one_of_the_plans(spec: str, data: st.DataObject) -> None:
     context = data.draw(st.sampled_from([linear_context(), PROFILE.policy_context]))

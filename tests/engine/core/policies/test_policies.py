@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from observations import linear_context, observe, running_prefill, waiting
 
@@ -107,6 +107,7 @@ def decide(policy: AnyPolicy, obs: Observation) -> Decision:
 
 
 @pytest.mark.parametrize("spec", ALL)
+@settings(max_examples=40)
 @given(data=st.data())
 def test_the_invariants_hold_when_any_policy_decides(spec: str, data: st.DataObject) -> None:
     policy = build_policy(spec, linear_context())
