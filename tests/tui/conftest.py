@@ -26,7 +26,7 @@ UPDATE = "PDMUXD_UPDATE_SCREENS"
 # After every key Textual waits until the process has been idle for so long, by default 20 ms. Most of the
 # time of these tests was that; what they need to see they wait for in any case (`Terminal.settle`).
 textual._wait.SLEEP_GRANULARITY = 0.004
-textual._wait.SLEEP_IDLE = textual._wait.SLEEP_GRANULARITY / 10
+textual._wait.SLEEP_IDLE = textual._wait.SLEEP_GRANULARITY / 3
 
 _parsed: dict[Any, Any] = {}
 _parse_rules = Stylesheet._parse_rules
