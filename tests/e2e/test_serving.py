@@ -3,7 +3,6 @@
 import json
 import re
 
-import anthropic
 import openai
 import pytest
 import yaml
@@ -163,6 +162,8 @@ def test_no_tenant_finds_anothers_prompt_in_the_prefix_cache(daemon):
 
 @pytest.fixture
 def claude(daemon):
+    import anthropic  # takes a second: not in each process that collects the tests
+
     with anthropic.Anthropic(base_url=daemon.data_url, api_key=daemon.key, max_retries=0) as client:
         yield client
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 
-import anthropic
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 from telemetry_feeds import HELLO, HandClock, heartbeat, step, telemetry
@@ -204,6 +203,8 @@ def _fields(struct):
 
 
 async def test_models_are_told_in_anthropics_form_when_its_client_asks(setup):
+    import anthropic  # takes a second: not in each process that collects the tests
+
     async with anthropic.AsyncAnthropic(base_url=setup.url, api_key="pdm_alice", max_retries=0) as client:
         (listed,) = (await client.models.list()).data
         one = await client.models.retrieve("test-model")

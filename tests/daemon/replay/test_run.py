@@ -60,12 +60,12 @@ class _EveryToken:
 def test_latencies_equal_those_written_down_token_by_token_when_replayed(
     policy: str, kv_capacity_tokens: int | None, retracts: bool
 ) -> None:
-    of = plan(60, kv_capacity_tokens=kv_capacity_tokens, max_output_tokens=600)
+    of = plan(30, kv_capacity_tokens=kv_capacity_tokens, max_output_tokens=600)
     observer = _EveryToken()
     engine = EmulatedEngine(profile=of.profile, policy=policy, observer=observer, block_tokens=512)
     requests = run.emulated(of.trace)
     drive(engine, requests, sample_every_s=1.0, on_sample=lambda now_s: None)
-    times = [np.array(observer.times_s[str(i)]) for i in range(60)]
+    times = [np.array(observer.times_s[str(i)]) for i in range(30)]
     ttft_s = np.array([t[0] - r.arrival_s for t, r in zip(times, of.trace.requests, strict=True)])
     gaps_s = np.concatenate([np.diff(t) for t in times])
 
