@@ -19,13 +19,17 @@ from pydantic_settings import BaseSettings, PydanticBaseSettingsSource
 from pdmuxd.daemon.settings import places
 from pdmuxd.daemon.settings.keys import all_keys, key_names, section_names
 from pdmuxd.engine.core.errors import SettingsError
+from pdmuxd.engine.sglang.launch.mode import SPLIT_MARLIN
 
 ENV_PREFIX = "PDMUXD_"
 CONFIG_VARIABLE = "PDMUXD_CONFIG"
 OTHER_VARIABLES = frozenset(
-    {CONFIG_VARIABLE, "PDMUXD_ADMIN_TOKEN", "PDMUXD_API_KEY", "PDMUXD_ENGINE_API_KEY", "PDMUXD_URL"}
+    {
+        *(CONFIG_VARIABLE, "PDMUXD_ADMIN_TOKEN", "PDMUXD_API_KEY", "PDMUXD_ENGINE_API_KEY", "PDMUXD_URL"),
+        SPLIT_MARLIN,
+    }
 )
-"""Not settings: the path of pdmuxd.toml, what clients carry, and what the daemon tells its engine."""
+"""Not settings: the path of pdmuxd.toml, what clients carry, and what the engine is told."""
 RETIRED = {
     "engine.learn_fallback": "nothing is learned to fall back on: while predictions prove wrong, steps have "
     "a fixed size",

@@ -11,9 +11,11 @@ from collections.abc import Mapping, Sequence
 
 from pdmuxd.engine.core.errors import EngineError
 from pdmuxd.engine.link import procfs
+from pdmuxd.engine.sglang.launch.mode import SPLIT_MARLIN
 
 _DAEMON_ONLY = ("NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PID", "STATE_DIRECTORY", "RUNTIME_DIRECTORY")
 _SETTINGS_PREFIX = "PDMUXD_"
+_ENGINES = (SPLIT_MARLIN,)
 
 
 def engine_environment(own: Mapping[str, str]) -> dict[str, str]:
@@ -21,7 +23,7 @@ def engine_environment(own: Mapping[str, str]) -> dict[str, str]:
     inherited = {
         name: value
         for name, value in os.environ.items()
-        if name not in _DAEMON_ONLY and not name.startswith(_SETTINGS_PREFIX)
+        if name not in _DAEMON_ONLY and (not name.startswith(_SETTINGS_PREFIX) or name in _ENGINES)
     }
     return inherited | dict(own)
 

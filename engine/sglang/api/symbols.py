@@ -26,6 +26,7 @@ _BATCH = "sglang.srt.managers.schedule_batch"
 _GRAMMAR = "sglang.srt.constrained"
 _GRAPH_CONFIG = "sglang.srt.model_executor.cuda_graph_config"
 _HOOKS = "sglang.srt.plugins.hook_registry"
+_QUANTIZATION = "sglang.srt.layers.quantization"
 _RUNNERS = "sglang.srt.model_executor.runner"
 _RUNTIME = "sglang.srt.runtime_context"
 _SAMPLING = "sglang.srt.sampling"
@@ -145,6 +146,18 @@ class FlashInferApi:
     utils: Annotated[process.FlashInferUtils, "flashinfer.utils"]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MarlinApi:
+    """What Marlin's layers multiply with, where there is a GPU: without one it cannot be imported."""
+
+    marlin_utils: Annotated[model.MarlinModule, f"{_QUANTIZATION}.marlin_utils"]
+    marlin_utils_fp8: Annotated[model.MarlinModule, f"{_QUANTIZATION}.marlin_utils_fp8"]
+    marlin_utils_fp4: Annotated[model.MarlinModule, f"{_QUANTIZATION}.marlin_utils_fp4"]
+    marlin_make_workspace: Annotated[
+        model.MakeMarlinWorkspace, f"{_QUANTIZATION}.marlin_utils:marlin_make_workspace"
+    ]
+
+
 @cache
 def sglang() -> SglangApi:
     """SGLang, as this package knows it. Raises: EngineError if a name is missing or is not as expected."""
@@ -173,6 +186,12 @@ def experts() -> ExpertsApi:
 def flashinfer() -> FlashInferApi:
     """The same, of FlashInfer. Raises: EngineError."""
     return _resolved(FlashInferApi)
+
+
+@cache
+def marlin() -> MarlinApi:
+    """The same, of Marlin's layers on a GPU. Raises: EngineError."""
+    return _resolved(MarlinApi)
 
 
 def target(name: str, member: str = "") -> str:

@@ -51,6 +51,7 @@ from pdmuxd.engine.sglang.internals.invalid_rows import InvalidRows
 from pdmuxd.engine.sglang.internals.measuring import EngineMeasurer
 from pdmuxd.engine.sglang.internals.scheduler import SchedulerPort
 from pdmuxd.engine.sglang.internals.splitting import Splitting, launch_layers
+from pdmuxd.engine.sglang.launch.mode import splits_marlin
 from pdmuxd.engine.sglang.partition_tables import make_table
 from pdmuxd.engine.sglang.policies import SglangPolicies
 from pdmuxd.engine.sglang.reporting import Reporter
@@ -260,7 +261,7 @@ def _build(
         direct = direct_tokens.install(scheduler, environment.link)
     port = SchedulerPort(scheduler, streams, process.invalid_rows)
     process.phases.begin("trying a split")
-    process.splitting = Splitting(scheduler, port, streams)
+    process.splitting = Splitting(scheduler, port, streams, splits_marlin=splits_marlin(os.environ))
     engine_info = describe.engine_info(
         scheduler,
         table,

@@ -7,7 +7,7 @@ and says nothing. This is by reading SGLang 0.5.23; of Marlin's hang there is a 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any, Protocol
 
 
@@ -49,12 +49,26 @@ _FLAGS: Mapping[str, tuple[tuple[object, ...], str]] = {
 """Fields of SGLang's arguments: values with which a split is safe, and why it is not with others."""
 
 
-def shared_by_streams(model: Modules, arguments: object, *, attention: Iterable[object], tp_size: int) -> str:
-    """The first thing found that both streams would write, in words; empty if there is none."""
-    return next(_found(model, arguments, attention, tp_size), "")
+def shared_by_streams(
+    model: Modules,
+    arguments: object,
+    *,
+    attention: Iterable[object],
+    tp_size: int,
+    decodes_own: Collection[int] = (),
+) -> str:
+    """The first thing found that both streams would write, in words; empty if there is none. Prefill has its
+    own in the place of the tensors whose `id` is among `decodes_own`."""
+    return next(_found(model, arguments, attention, tp_size, decodes_own), "")
 
 
-def _found(model: Modules, arguments: object, attention: Iterable[object], tp_size: int) -> Iterator[str]:
+def _found(
+    model: Modules,
+    arguments: object,
+    attention: Iterable[object],
+    tp_size: int,
+    decodes_own: Collection[int],
+) -> Iterator[str]:
     for field, (safe, why) in _FLAGS.items():
         value = getattr(arguments, field, None)
         if value not in safe:
@@ -73,7 +87,8 @@ def _found(model: Modules, arguments: object, attention: Iterable[object], tp_si
             yield f"{name} sums over one communicator for both streams"
         for holder in holders(module):
             for buffer, what in _BUFFERS.items():
-                if hasattr(getattr(holder, buffer, None), "data_ptr"):
+                found = getattr(holder, buffer, None)
+                if hasattr(found, "data_ptr") and id(found) not in decodes_own:
                     yield f"{name} keeps {what}, which both streams would write ({buffer})"
 
 

@@ -19,11 +19,13 @@ from pdmuxd.engine.sglang.api.types.scheduler import Scheduler
 from pdmuxd.engine.sglang.internals.describe import fused_graph_tokens
 from pdmuxd.engine.sglang.internals.images import masks_images
 from pdmuxd.engine.sglang.internals.layerpauses import LayerPauses, decoder_layers, drop
+from pdmuxd.engine.sglang.internals.marlin_locks import keep_apart, marlin_layers, why_shared
 from pdmuxd.engine.sglang.internals.probes import MODELS_OWN, ProbeBatches, has_state_slots
 from pdmuxd.engine.sglang.internals.scheduler import SchedulerPort
 from pdmuxd.engine.sglang.internals.shared_state import shared_by_streams
 from pdmuxd.engine.sglang.internals.slices import cut_into
 from pdmuxd.engine.sglang.internals.watching import Watch
+from pdmuxd.engine.sglang.launch.mode import MARLIN
 from pdmuxd.engine.sglang.streams.base import LaunchStreams
 
 _log = logging.getLogger(__name__)
@@ -44,8 +46,12 @@ _LONGEST = 200
 class Splitting:
     """Makes the forwards of one model pause, and tries that."""
 
-    def __init__(self, scheduler: Scheduler, port: SchedulerPort, streams: LaunchStreams) -> None:
+    def __init__(
+        self, scheduler: Scheduler, port: SchedulerPort, streams: LaunchStreams, *, splits_marlin: bool
+    ) -> None:
+        """`splits_marlin`: prefill is given locks of its own where the layers' products are Marlin's."""
         self._s = scheduler
+        self._splits_marlin = splits_marlin
         self._port = port
         self._streams = streams
         self._layers = port.state.layers
@@ -83,15 +89,28 @@ class Splitting:
             return f"{name} keeps a state of each request besides its KV, which cannot be set aside yet"
         if self._s.model_config.is_encoder_decoder:
             return f"{name} has an encoder"
+        marlins = marlin_layers(model)
+        if marlins:
+            why = why_shared(model, marlins, self._streams.groups) if self._splits_marlin else MARLIN
+            if why:
+                return why
         shared = shared_by_streams(
-            model, self._s.server_args, attention=self._attention(), tp_size=self._port.state.tp_size
+            model,
+            self._s.server_args,
+            attention=self._attention(),
+            tp_size=self._port.state.tp_size,
+            decodes_own={id(layer.locks) for layer in marlins},
         )
         if shared:
             return shared
         layers = decoder_layers(model, self._layers)
         if not layers:
             return f"{name} has no list of {self._layers} decoder layers"
-        self.pauses = LayerPauses(layers)
+        pauses = self.pauses = LayerPauses(layers)
+        if marlins:
+            # Graphs of decode were captured before, with the layers' locks.
+            keep_apart(marlins, is_prefill=lambda: pauses.running is not None)
+            _log.info("pdmuxd: prefill has locks of its own for Marlin's products: %d layers", len(marlins))
         return ""
 
     def _attention(self) -> tuple[object, ...]:

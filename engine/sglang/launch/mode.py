@@ -6,6 +6,7 @@ the comparison that it makes then fails. `tests/sglang/test_modes.py` holds it a
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -19,7 +20,10 @@ ENCODER = "decode reads what its encoder made"
 SPARSE = "its sparse attention (DSA) has one workspace for both streams"
 OWN_STREAM = "its experts run on a stream of their own, which has all SMs"
 OWN_SUM = "with several GPUs it sums over one communicator for both streams"
-MARLIN = "Marlin's locks are a layer's, which both streams would write"
+SPLIT_MARLIN = "PDMUXD_SPLIT_MARLIN"
+"""`1` gives prefill locks of its own for Marlin's linear layers, so that they can be split."""
+MARLIN = f"Marlin's locks are a layer's; prefill's own have not run on a GPU yet: {SPLIT_MARLIN}=1 tries them"
+MARLIN_EXPERTS = "prefill has no Marlin locks of its own for experts of few bits"
 
 ENCODERS = frozenset(
     {"WhisperForConditionalGeneration", "MllamaForConditionalGeneration", "MossVLForConditionalGeneration"}
@@ -55,6 +59,7 @@ _STATE_LAYERS = frozenset(
     {"linear_attention", "mamba", "conv", "lightning", "lightning_attn", "lightning-attn"}
 )
 _MARLIN = frozenset({"gptq", "gptq_marlin", "awq", "awq_marlin"})
+_EXPERTS_FIELDS = ("num_experts", "num_local_experts", "n_routed_experts", "moe_num_experts")
 _FLAGS: Mapping[str, tuple[frozenset[str], str]] = {
     "--moe-a2a-backend": (frozenset({"none"}), "the exchange of tokens between experts has one buffer"),
     "--expert-distribution-recorder-mode": (frozenset(), "the recorder follows one forward at a time"),
@@ -74,12 +79,20 @@ def mode_of(model: str, extra: Sequence[str], *, tp_size: int) -> str | None:
     config = read_config(Path(model).expanduser())
     if config is None:
         return None
-    why = why_fused(config, extra, tp_size=tp_size)
+    why = why_fused(config, extra, tp_size=tp_size, marlin=splits_marlin(os.environ))
     return f"fused steps: {why}" if why else SPLIT
 
 
-def why_fused(config: Mapping[str, Any], extra: Sequence[str] = (), *, tp_size: int = 1) -> str:
-    """Why a model of this configuration is not split; empty if it is expected to be."""
+def splits_marlin(environ: Mapping[str, str]) -> bool:
+    """Whether Marlin's linear layers may be split."""
+    return environ.get(SPLIT_MARLIN) == "1"
+
+
+def why_fused(
+    config: Mapping[str, Any], extra: Sequence[str] = (), *, tp_size: int = 1, marlin: bool = False
+) -> str:
+    """Why a model of this configuration is not split; empty if it is expected to be. `marlin`: prefill is to
+    have locks of its own for Marlin."""
     inner = text_config(config)
     names = class_names(config)
     if _keeps_state(config, inner):
@@ -93,7 +106,10 @@ def why_fused(config: Mapping[str, Any], extra: Sequence[str] = (), *, tp_size: 
     if tp_size > 1 and names & OWN_SUMS:
         return OWN_SUM
     if _takes_marlin(config.get("quantization_config") or inner.get("quantization_config"), extra):
-        return MARLIN
+        if not marlin:
+            return MARLIN
+        if any(inner.get(field) for field in _EXPERTS_FIELDS):
+            return MARLIN_EXPERTS
     return _of_flags(extra)
 
 

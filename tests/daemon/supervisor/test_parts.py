@@ -191,8 +191,10 @@ def test_the_engine_does_not_get_what_is_meant_for_the_daemon(monkeypatch):
     monkeypatch.setenv("NOTIFY_SOCKET", "/run/x")
     monkeypatch.setenv("PDMUXD_DATABASE_URL", "postgresql://u:secret@h/d")
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0")
+    monkeypatch.setenv("PDMUXD_SPLIT_MARLIN", "1")
     environment = engine_environment({"PDMUXD_ENGINE_API_KEY": "k"})
     assert environment["PDMUXD_ENGINE_API_KEY"] == "k"
+    assert environment["PDMUXD_SPLIT_MARLIN"] == "1"
     assert environment["CUDA_VISIBLE_DEVICES"] == "0"
     assert not environment.keys() & {"NOTIFY_SOCKET", "PDMUXD_DATABASE_URL"}
 

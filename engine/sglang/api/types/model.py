@@ -104,6 +104,24 @@ class UnquantizedLinear(Protocol):
     def apply(self, layer: LinearLayer, x: Tensor, /) -> Tensor: ...
 
 
+class MarlinProduct(Protocol):
+    """`gptq_marlin_gemm`, with whatever else SGLang calls it with."""
+
+    def __call__(self, *args: Any, workspace: Tensor, **named: Any) -> Tensor: ...
+
+
+class MarlinModule(Protocol):
+    """A module whose layers' products are Marlin's."""
+
+    gptq_marlin_gemm: MarlinProduct
+
+
+class MakeMarlinWorkspace(Protocol):
+    """`marlin_make_workspace`: locks for the products of one linear layer."""
+
+    def __call__(self, device: object, /) -> Tensor: ...
+
+
 class LogitsProcessor(Protocol):
     """The head of the model."""
 

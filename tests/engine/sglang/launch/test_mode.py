@@ -53,6 +53,28 @@ def test_a_configuration_tells_whether_its_model_is_split(config: dict[str, Any]
     assert why_fused(config) == why
 
 
+@pytest.mark.parametrize("field", ["num_experts", "num_local_experts", "n_routed_experts"])
+def test_marlins_linear_layers_alone_are_split_when_that_is_to_be_tried(field: str) -> None:
+    config: dict[str, Any] = {"quantization_config": {"quant_method": "gptq", "bits": 4}}
+    assert why_fused(config, marlin=True) == ""
+    assert why_fused(config | {"text_config": {field: 8}}, marlin=True) == mode.MARLIN_EXPERTS
+    assert why_fused(config | {field: 8}) == mode.MARLIN
+    assert why_fused({field: 8}, marlin=True) == ""
+
+
+@pytest.mark.parametrize(("value", "is_split"), [(None, False), ("", False), ("0", False), ("1", True)])
+def test_a_folder_of_marlins_is_told_by_the_variable(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, value: str | None, is_split: bool
+) -> None:
+    (tmp_path / "config.json").write_text(json.dumps({"quantization_config": {"quant_method": "awq"}}))
+    monkeypatch.delenv(mode.SPLIT_MARLIN, raising=False)
+    if value is not None:
+        monkeypatch.setenv(mode.SPLIT_MARLIN, value)
+    told = mode_of(str(tmp_path), (), tp_size=1)
+    assert told == (mode.SPLIT if is_split else f"fused steps: {mode.MARLIN}")
+    assert is_split or f"{mode.SPLIT_MARLIN}=1 tries them" in (told or "")
+
+
 def test_some_models_are_split_on_one_gpu_alone() -> None:
     config = {"architectures": ["MiniMaxM2ForCausalLM"]}
     assert why_fused(config) == ""
