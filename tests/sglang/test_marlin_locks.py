@@ -1,0 +1,237 @@
+"""Models whose products are Marlin's, split: the stock engine's answers, and locks of prefill's own.
+
+Marlin runs on GPUs alone. Here SGLang's classes for it are given a kernel of plain PyTorch.
+"""
+
+import asyncio
+import json
+import re
+import subprocess
+from collections import Counter
+from pathlib import Path
+
+import made_up_marlin
+import made_up_weights
+import pytest
+import sglang_plugin
+from sglang_processes import Link, OurServer, StockServer, ask_all, wrong_answers
+
+from gpu_servers.model_folder import SHAPES, write_model_folder
+from pdmuxd.engine.sglang.launch import mode
+
+FLAGS = ("--load-format", "dummy")
+QUANTIZED = {"quantization_config": SHAPES["llama-8b-gptq"]["quantization_config"]}
+POLICIES = ("static:84,48", "muxwise", "auto")
+
+
+@pytest.fixture(scope="module")
+def variables(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("weights")
+    files = [Path(made_up_weights.__file__), Path(made_up_marlin.__file__)]
+    return sglang_plugin.install(folder, made_up_marlin.NAME, files[1].stem, files)
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("models") / "tiny"
+    return write_model_folder("tiny", folder, torch_dtype="float32", **QUANTIZED)
+
+
+def test_answers_are_stock_sglangs_when_prefill_has_locks_of_its_own(
+    python, variables, prompts, model, tmp_path
+):
+    asked = prompts.first(24)
+    (tmp_path / "stock").mkdir()
+    with StockServer(python, model, tmp_path / "stock", flags=FLAGS, variables=variables) as stock:
+        expected = asyncio.run(ask_all(stock.base_url, asked.without_aborts(), speed=4.0))
+        assert "MARLIN others 64 launches" in stock.log
+    assert len({tuple(answer) for answer in expected}) > 15, "a comparison of constants"
+    tried = dict(variables) | {mode.SPLIT_MARLIN: "1"}
+    with OurServer(python, model, tmp_path, flags=FLAGS, variables=tried) as ours:
+        modes = asyncio.run(_split(ours, asked, expected))
+    assert modes["split"] > 20
+    assert "prefill has locks of its own for Marlin's products: 16 layers" in ours.log
+    launched = re.findall(r"MARLIN (\w+) (\d+) launches, (\d+) locks", ours.log)
+    most = {who: (int(count), int(locks)) for who, count, locks in launched}
+    assert most["prefill"][0] > 500
+    assert (most["prefill"][1], most["others"][1]) == (1, 16)
+
+
+async def _split(ours, asked, expected):
+    async with Link(ours.link_address) as link:
+        for policy in POLICIES:
+            ack, _ = await link.set(policy)
+            assert ack.error is None
+            answers = await ask_all(ours.base_url, asked, speed=4.0)
+            assert wrong_answers(asked, answers, expected) == {}
+            assert (await link.idle()).policy == policy
+        assert link.hello.unsplit == ""
+        return Counter(step.mode for step in link.steps if step.prefill_layers)
+
+
+async def test_the_model_is_not_split_when_the_variable_is_not_set(python, variables, model, tmp_path):
+    with OurServer(python, model, tmp_path, policy="auto", flags=FLAGS, variables=variables) as ours:
+        async with Link(ours.link_address) as link:
+            await link.greeted()
+            assert link.hello.unsplit == mode.MARLIN
+    config = json.loads((model / "config.json").read_text())
+    assert mode.why_fused(config) == mode.MARLIN
+    assert mode.why_fused(config, marlin=True) == ""
+    assert "MARLIN prefill" not in ours.log
+    assert "locks of its own" not in ours.log
+
+
+PAUSES = """
+import json
+from types import SimpleNamespace
+
+import torch
+from torch import nn
+from pdmuxd.engine.sglang.api.symbols import sglang
+from pdmuxd.engine.sglang.internals import marlin_locks
+from pdmuxd.engine.sglang.internals.layerpauses import LayerPauses, PausedForward, decoder_layers
+from sglang.srt.layers.quantization import marlin_utils, marlin_utils_fp4, marlin_utils_fp8
+
+launched = []
+
+
+def gemm(a, workspace):
+    launched.append(workspace)
+    if a is None:
+        raise RuntimeError("no input")
+    return a
+
+
+def locks(device, max_blocks_per_sm=1):
+    return torch.zeros(132, dtype=torch.int)
+
+
+marlin_utils.marlin_make_workspace = locks
+modules = (marlin_utils, marlin_utils_fp8, marlin_utils_fp4)
+for module in modules:
+    module.gptq_marlin_gemm = gemm
+
+
+class Linear(sglang().Linear):
+    def __init__(self):
+        nn.Module.__init__(self)
+        self.input_size = self.output_size = 256
+        self.workspace = locks(None)
+
+    def forward(self, x):
+        for module in modules:
+            x = module.gptq_marlin_gemm(x, workspace=self.workspace)
+        return x
+
+
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layers = nn.ModuleList(Linear() for _ in range(4))
+
+    def forward(self, x, broken_at=None):
+        for number, layer in enumerate(self.layers):
+            x = layer(None if number == broken_at else x)
+        return x
+
+
+model, ones = Model(), torch.ones(1)
+plain = [module.gptq_marlin_gemm is gemm for module in modules]
+found = marlin_locks.marlin_layers(model)
+pauses = LayerPauses(decoder_layers(model, 4))
+own = marlin_locks.keep_apart(found, lambda: pauses.running is not None)
+layers = [layer.workspace for layer in model.layers]
+names = {id(own): "own"} | {id(one): f"layer {number}" for number, one in enumerate(layers)}
+
+
+def begun(**named):
+    attention = SimpleNamespace(forward_metadata=None)
+    return PausedForward(pauses, lambda: model(ones, **named), None, attention)
+
+
+def told(act):
+    launched.clear()
+    try:
+        act()
+    except RuntimeError as error:
+        launched.append(error)
+    return [names.get(id(one), str(one)) for one in launched]
+
+
+decode = lambda: model(ones)
+first, second, broken = begun(), begun(), begun(broken_at=1)
+said = {
+    "plain": plain,
+    "before": told(decode),
+    "first": told(lambda: first.advance(2)),
+    "between": told(decode),
+    "second": told(lambda: second.advance(1)),
+    "between two": told(decode),
+    "rest": told(lambda: first.advance(float("inf"))),
+    "abort": told(second.close),
+    "after abort": told(decode),
+    "error": told(lambda: broken.advance(float("inf"))),
+    "after error": told(decode),
+}
+print(json.dumps(said))
+"""
+OWN = ["own"] * 3
+LAYERS = [f"layer {number}" for number in range(4) for _ in range(3)]
+
+
+def test_what_runs_between_slices_and_after_an_abort_or_an_error_has_the_layers_locks(python):
+    said = said_by(python, PAUSES)
+    assert said.pop("plain") == [True] * 3
+    assert said.pop("first") == OWN * 2
+    assert said.pop("second") == OWN
+    assert said.pop("rest") == OWN * 2
+    assert said.pop("abort") == []
+    assert said.pop("error") == [*OWN, "own", "no input"]
+    assert len(said) == 5
+    for when, launched in said.items():
+        assert launched == LAYERS, when
+
+
+SOURCES = """
+import ast, json
+from pathlib import Path
+import sglang
+
+root = Path(sglang.__file__).parent / "srt"
+callers, makers = set(), {}
+for path in root.rglob("*.py"):
+    text = path.read_text()
+    if "workspace" not in text and "gptq_marlin_gemm" not in text:
+        continue
+    name = str(path.relative_to(root))
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.ImportFrom) and any(one.name == "gptq_marlin_gemm" for one in node.names):
+            callers.add(name)
+        if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Attribute):
+            if node.targets[0].attr == "workspace" and isinstance(node.value, ast.Call):
+                makers.setdefault(ast.unparse(node.value), []).append(name)
+print(json.dumps({"callers": sorted(callers), "makers": makers}))
+"""
+QUANTIZATION, KERNELS = "layers/quantization", "hardware_backend/gpu/quantization"
+
+
+def test_sglang_launches_marlins_linear_kernel_and_makes_its_locks_where_it_is_expected(python):
+    said = said_by(python, SOURCES)
+    modules = ("marlin_utils", "marlin_utils_fp4", "marlin_utils_fp8")
+    assert said["callers"] == [f"{QUANTIZATION}/{module}.py" for module in modules]
+    assert sorted(said["makers"]["marlin_make_workspace(device)"]) == [
+        f"{KERNELS}/awq_kernels.py",
+        f"{KERNELS}/gptq_kernels.py",
+        f"{QUANTIZATION}/compressed_tensors/schemes/compressed_tensors_wNa16.py",
+        f"{QUANTIZATION}/marlin_utils_fp4.py",
+        f"{QUANTIZATION}/marlin_utils_fp8.py",
+    ]
+    others = {make for make in said["makers"] if "marlin" in make} - {"marlin_make_workspace(device)"}
+    assert others
+    assert all(re.search(r"marlin_make_workspace\(.*, 4\)", make) for make in others), "of experts"
+
+
+def said_by(python, program):
+    done = subprocess.run([python, "-P", "-c", program], capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr[-3000:]
+    return json.loads(done.stdout.splitlines()[-1])
