@@ -81,15 +81,13 @@ async def test_the_model_is_not_split_when_the_variable_is_not_set(python, varia
     assert "locks of its own" not in ours.log
 
 
-PAUSES = """
+MADE_UP = """
 import json
 from types import SimpleNamespace
 
 import torch
 from torch import nn
 from pdmuxd.engine.sglang.api.symbols import sglang
-from pdmuxd.engine.sglang.internals import marlin_locks
-from pdmuxd.engine.sglang.internals.layerpauses import LayerPauses, PausedForward, decoder_layers
 from sglang.srt.layers.quantization import marlin_utils, marlin_utils_fp4, marlin_utils_fp8
 
 launched = []
@@ -103,7 +101,7 @@ def gemm(a, workspace):
 
 
 def locks(device, max_blocks_per_sm=1):
-    return torch.zeros(132, dtype=torch.int)
+    return torch.zeros(132 * max_blocks_per_sm, dtype=torch.int)
 
 
 marlin_utils.marlin_make_workspace = locks
@@ -113,15 +111,27 @@ for module in modules:
 
 
 class Linear(sglang().Linear):
-    def __init__(self):
+    def __init__(self, outputs=256):
         nn.Module.__init__(self)
-        self.input_size = self.output_size = 256
+        self.input_size, self.output_size = 4096 if outputs == 1024 else 256, outputs
         self.workspace = locks(None)
 
     def forward(self, x):
         for module in modules:
             x = module.gptq_marlin_gemm(x, workspace=self.workspace)
         return x
+
+
+def is_patched():
+    return [module.gptq_marlin_gemm is not gemm for module in modules]
+
+
+"""
+PAUSES = (
+    MADE_UP
+    + """
+from pdmuxd.engine.sglang.internals import marlin_locks
+from pdmuxd.engine.sglang.internals.layerpauses import LayerPauses, PausedForward, decoder_layers
 
 
 class Model(nn.Module):
@@ -136,7 +146,6 @@ class Model(nn.Module):
 
 
 model, ones = Model(), torch.ones(1)
-plain = [module.gptq_marlin_gemm is gemm for module in modules]
 found = marlin_locks.marlin_layers(model)
 pauses = LayerPauses(decoder_layers(model, 4))
 own = marlin_locks.keep_apart(found, lambda: pauses.running is not None)
@@ -161,7 +170,6 @@ def told(act):
 decode = lambda: model(ones)
 first, second, broken = begun(), begun(), begun(broken_at=1)
 said = {
-    "plain": plain,
     "before": told(decode),
     "first": told(lambda: first.advance(2)),
     "between": told(decode),
@@ -175,13 +183,13 @@ said = {
 }
 print(json.dumps(said))
 """
+)
 OWN = ["own"] * 3
 LAYERS = [f"layer {number}" for number in range(4) for _ in range(3)]
 
 
 def test_what_runs_between_slices_and_after_an_abort_or_an_error_has_the_layers_locks(python):
     said = said_by(python, PAUSES)
-    assert said.pop("plain") == [True] * 3
     assert said.pop("first") == OWN * 2
     assert said.pop("second") == OWN
     assert said.pop("rest") == OWN * 2
@@ -190,6 +198,78 @@ def test_what_runs_between_slices_and_after_an_abort_or_an_error_has_the_layers_
     assert len(said) == 5
     for when, launched in said.items():
         assert launched == LAYERS, when
+
+
+SPLITTING = (
+    MADE_UP
+    + """
+from pdmuxd.engine.loop.streams import StreamGroup
+from pdmuxd.engine.sglang.internals.splitting import Splitting
+from pdmuxd.engine.sglang.launch import mode
+from sglang.srt.layers.moe.fused_moe_triton.layer import FusedMoE
+from sglang.srt.layers.quantization.unquant import UnquantizedFusedMoEMethod
+
+
+class Experts(FusedMoE):
+    def __init__(self, workspace=None, plain=False):
+        nn.Module.__init__(self)
+        if plain:
+            method = UnquantizedFusedMoEMethod.__new__(UnquantizedFusedMoEMethod)
+            nn.Module.__init__(method)
+            self.quant_method = method
+        self.workspace = workspace
+
+
+def said_of(*parts, splits_marlin):
+    model = nn.Module()
+    model.layers = nn.ModuleList(nn.Linear(1, 1) for _ in range(4))
+    model.parts = nn.ModuleList(parts)
+    runner = SimpleNamespace(model=model, attn_backend=None, decode_attn_backend_group=None)
+    scheduler = SimpleNamespace(
+        tp_worker=SimpleNamespace(model_runner=runner),
+        model_config=SimpleNamespace(is_encoder_decoder=False),
+        server_args=SimpleNamespace(moe_a2a_backend="none"),
+        req_to_token_pool=None,
+    )
+    sizes = ((132, 0), (84, 48), (116, 16), (0, 132))
+    groups = [StreamGroup(prefill_sms=p, decode_sms=d, prefill=None, decode=None) for p, d in sizes]
+    port = SimpleNamespace(state=SimpleNamespace(layers=4, tp_size=1))
+    streams = SimpleNamespace(groups=groups)
+    splitting = Splitting(scheduler, port, streams, splits_marlin=splits_marlin)
+    why = splitting._without_trying()
+    return [why, is_patched()]
+
+
+cutlass = Linear()
+cutlass.workspace = torch.empty(90_000, dtype=torch.uint8)
+cases = {
+    "no Marlin": said_of(Experts(plain=True), splits_marlin=True),
+    "not asked for": said_of(Linear(), splits_marlin=False),
+    "its experts": said_of(Linear(), Experts(), splits_marlin=True),
+    "experts alone": said_of(Experts(locks(None, 4)), splits_marlin=True),
+    "CUTLASS": said_of(Linear(), cutlass, splits_marlin=True),
+    "narrow": said_of(Linear(1024), splits_marlin=True),
+    "asked for": said_of(Linear(), Experts(plain=True), splits_marlin=True),
+}
+print(json.dumps(cases))
+"""
+)
+
+SHARED = {"experts alone", "CUTLASS"}
+
+
+def test_nothing_is_wrapped_when_a_model_is_not_split_or_has_no_marlin(python):
+    said = said_by(python, SPLITTING)
+    why, wrapped = said.pop("asked for")
+    assert (why, wrapped) == ("", [True] * 3)
+    assert {case: told[0] for case, told in said.items() if case not in SHARED | {"narrow"}} == {
+        "no Marlin": "",
+        "not asked for": mode.MARLIN,
+        "its experts": mode.MARLIN_EXPERTS,
+    }
+    assert all("which both streams would write (workspace)" in said[case][0] for case in SHARED)
+    assert said["narrow"][0].startswith("Linear with 1024 outputs: 34 of Marlin's blocks may wait")
+    assert all(told[1] == [False] * 3 for told in said.values())
 
 
 SOURCES = """
