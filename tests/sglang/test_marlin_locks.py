@@ -273,9 +273,13 @@ def test_nothing_is_wrapped_when_a_model_is_not_split_or_has_no_marlin(python):
 
 
 SOURCES = """
-import ast, json
+import ast, inspect, json
 from pathlib import Path
 import sglang
+from pdmuxd.engine.sglang.internals.marlin_locks import _by_role
+from sglang.kernels.ops.gemm.gptq_marlin import gptq_marlin_gemm
+
+launch = _by_role(gptq_marlin_gemm, None, lambda: True)  # the kernel's own parameters
 
 root = Path(sglang.__file__).parent / "srt"
 callers, makers = set(), {}
@@ -290,13 +294,15 @@ for path in root.rglob("*.py"):
         if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Attribute):
             if node.targets[0].attr == "workspace" and isinstance(node.value, ast.Call):
                 makers.setdefault(ast.unparse(node.value), []).append(name)
-print(json.dumps({"callers": sorted(callers), "makers": makers}))
+kept = inspect.signature(launch) == inspect.signature(gptq_marlin_gemm)
+print(json.dumps({"callers": sorted(callers), "makers": makers, "kept": kept}))
 """
 QUANTIZATION, KERNELS = "layers/quantization", "hardware_backend/gpu/quantization"
 
 
 def test_sglang_launches_marlins_linear_kernel_and_makes_its_locks_where_it_is_expected(python):
     said = said_by(python, SOURCES)
+    assert said["kept"], "its kernel takes a workspace"
     modules = ("marlin_utils", "marlin_utils_fp4", "marlin_utils_fp8")
     assert said["callers"] == [f"{QUANTIZATION}/{module}.py" for module in modules]
     assert sorted(said["makers"]["marlin_make_workspace(device)"]) == [
