@@ -47,7 +47,7 @@ lock: $(READY) ## Write constraints.txt anew from pyproject.toml
 serve: $(READY) ## Migrate, create a first tenant, start the daemon on the emulated GPU
 	@$(PY) -m pdmuxd.daemon.cli.main --set state_dir=.pdmuxd serve --first-run
 
-test: $(READY) ## The tests to run before a commit: no GPU, no SGLang, 7 minutes on 2 cores
+test: $(READY) ## The tests to run before a commit: no GPU, no SGLang, 4 minutes on 2 quiet cores
 	@$(PYTEST) -m 'not sglang and not slow'
 
 test-slow: $(READY) ## The other tests without SGLang: whole daemons, whole measuring campaigns
