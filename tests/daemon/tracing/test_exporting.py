@@ -69,6 +69,7 @@ async def test_one_line_is_logged_when_batches_fail_again_and_again(
     collector.refuses = False
     serve(tracer, rid="f" * 32)
     wait_until(lambda: counts["exported"] == 4)
+    wait_until(lambda: "takes spans again" in logged.getvalue())  # it is said after it is counted
     said = [line for line in logged.getvalue().splitlines() if "urllib3" not in line]
     assert ["takes no spans" in said[0], "takes spans again" in said[1]] == [True, True], said
     assert len(said) == 2
