@@ -36,7 +36,7 @@ torch.cuda.reset_peak_memory_stats, torch.cuda.max_memory_allocated = reset, lam
 warming._PINNED_BYTES = ()
 first, last = N(prefill_sms=132, decode_sms=0, prefill="p"), N(prefill_sms=0, decode_sms=132, decode="d")
 port = N(state=N(layers=4, tp_size=1), stream_group=0, use_group=print, forget_prefill_metadata=print)
-port.gather = lambda own: [own]
+port.gather = lambda own: [own, OTHERS] if type(own) is int else [own]
 port.activation_memory = N(bytes_per_token=0.0)
 streams = N(groups=[first, last], wait=print, mark=print)
 table = N(rules=N(total_sms=132))
@@ -80,8 +80,9 @@ print(json.dumps([taken, told, let_go]))
 POLICIES = ("muxwise", "auto", "static:84,48")
 
 
-def warmed_up(python, *, free):
-    program = WARM_UP.replace("FREE", str(free))
+def warmed_up(python, *, free, others=10**9):
+    """`others`: new tokens that the memory of another rank holds."""
+    program = WARM_UP.replace("FREE", str(free)).replace("OTHERS", str(others))
     done = subprocess.run([python, "-P", "-c", program], capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout.splitlines()[-1])
@@ -100,6 +101,11 @@ def test_prompts_that_memory_does_not_hold_are_not_prefilled_when_the_engine_war
     most, launched = warmed_up(python, free=20_000 * (2 + 5000 / 8192) / 0.8)
     assert most == 20_000
     assert max(batch[0][0] for batch in launched) == 16_382
+
+
+def test_all_ranks_warm_up_with_the_prompts_that_each_of_them_holds(python):
+    _, launched = warmed_up(python, free=8192 * 100, others=13_000)
+    assert max(batch[0][0] for batch in launched) == 12_287
 
 
 @pytest.fixture(scope="module")

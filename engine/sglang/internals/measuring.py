@@ -116,7 +116,9 @@ class EngineMeasurer:
             self._port.use_group(index)
             tell(f"{number}/{len(prefilling)} ({group.prefill_sms} SMs)")
             warming.run(group.prefill)
-            warming.run_long(group.prefill)
+            # The same prompts on all ranks, whose batches sum with each other.
+            most_tokens = min(self._port.gather(warming.max_whole_tokens))
+            warming.run_long(group.prefill, most_tokens)
         last = self._use(lambda g: g.decode_sms == self._total_sms)
         if not self._can_split:
             tell(f"fused ({last.decode_sms} SMs)")

@@ -147,9 +147,14 @@ class Warming:
         kept_bytes = torch.cuda.memory_reserved() - before_bytes
         self.kept_bytes_per_token = max(self.kept_bytes_per_token, kept_bytes / BATCH_TOKENS)
 
-    def run_long(self, stream: Stream) -> None:
-        """Prompts longer than a batch on a stream that has run the others; it keeps nothing of any."""
-        most_tokens = self.activations.max_whole_tokens if self.activations else 0
+    @property
+    def max_whole_tokens(self) -> int:
+        """New tokens of a prompt that this GPU's memory holds; 0 until that is known, and on a CPU."""
+        return self.activations.max_whole_tokens if self.activations else 0
+
+    def run_long(self, stream: Stream, most_tokens: int) -> None:
+        """Prompts longer than a batch, of at most so many tokens, on a stream that has run the others; it
+        keeps nothing of any."""
         for tokens, less in zip(_LONG_TOKENS, _LESS, strict=True):
             if tokens <= most_tokens:
                 with contextlib.suppress(EngineError):  # more than the pools hold
