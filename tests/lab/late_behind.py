@@ -965,7 +965,10 @@ def main() -> int:
         say("stopping")
     show(rows)
     show_calls(rows)
-    return 0
+    wanted = sum(min(cell.seeds, len(args.seeds)) for cell in cells)
+    if len(rows) < wanted:
+        print(f"{len(rows)} of {wanted} cells were measured: the lines above name the others")
+    return 0 if len(rows) == wanted else 1
 
 
 def _asked(one: Serving, path: str) -> tuple[str, Any]:
