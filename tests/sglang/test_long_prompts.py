@@ -49,6 +49,19 @@ made._layers, made._step = layers, lambda batch, stream: (None, None)
 made.warm_up(lambda member: None)
 print(json.dumps([made.activations.max_whole_tokens, launched]))
 """
+PRODUCTS = """
+import json, torch
+from types import SimpleNamespace as N
+from pdmuxd.engine.sglang.internals import warming
+
+class Layer:
+    weight = torch.zeros(40, 60, dtype=torch.bfloat16)
+    input_size, output_size, params_dtype, quant_method = 60, 40, torch.bfloat16, N(apply=print)
+
+warming.sglang = lambda: N(Linear=Layer)
+model = N(modules=lambda: [Layer(), Layer()], lm_head=None)
+print(json.dumps([[one.most_rows for one in warming._products(model, free)] for free in FREE]))
+"""
 IMAGES = """
 import json
 from array import array
@@ -106,6 +119,14 @@ def test_prompts_that_memory_does_not_hold_are_not_prefilled_when_the_engine_war
 def test_all_ranks_warm_up_with_the_prompts_that_each_of_them_holds(python):
     _, launched = warmed_up(python, free=8192 * 100, others=13_000)
     assert max(batch[0][0] for batch in launched) == 12_287
+
+
+def test_products_have_the_rows_of_a_long_prompt_where_memory_holds_them(python):
+    bytes_of_a_row = 2 * (60 + 40)
+    program = PRODUCTS.replace("FREE", str([2 * bytes_of_a_row * rows for rows in (100, 20_000, 10**6)]))
+    done = subprocess.run([python, "-P", "-c", program], capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout.splitlines()[-1]) == [[8192], [20_000], [32_768]]
 
 
 @pytest.fixture(scope="module")

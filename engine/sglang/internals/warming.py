@@ -92,6 +92,7 @@ def load_products(model: Any, streams: LaunchStreams) -> None:
         with streams.on(whole):
             products = _products(model, torch.cuda.mem_get_info()[0])
             taken = [(product, product.load(kernels)) for product in products]
+        torch.cuda.empty_cache()  # PyTorch would keep the rows for this stream, and as many for each other
         for split in splits:
             there = kernels.on(int(split.cuda_stream))
             with streams.on(split):
@@ -99,6 +100,7 @@ def load_products(model: Any, streams: LaunchStreams) -> None:
                     if split is splits[0]:
                         product.run(counts)
                     product.load(there, step=_ROWS_STEP)
+            torch.cuda.empty_cache()
     except (EngineError, RuntimeError) as error:  # a model's own kernels, with rows that it never had
         _log.warning("pdmuxd: the first prefills of each size may stop decode for a step: %s", error)
     else:
