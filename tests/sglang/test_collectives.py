@@ -1,9 +1,7 @@
 """Which communicator prefill's sums go over, decided inside a real SGLang on made-up groups."""
 
-import json
-import subprocess
-
 import pytest
+from sglang_programs import said_by
 
 PROGRAM = """
 import contextlib, json
@@ -38,9 +36,7 @@ print(json.dumps([names(2), names(1), names(2, moe_ep_group=2)]))
 
 @pytest.fixture(scope="module")
 def said(python):
-    done = subprocess.run([python, "-P", "-c", PROGRAM], capture_output=True, text=True, timeout=300)
-    assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout.splitlines()[-1])
+    return said_by(python, PROGRAM)
 
 
 DECODES = {"tp_group": "decode", "attn_tp_group": "decode", "moe_tp_group": "decode", "attn_cp_group": "one"}

@@ -1,7 +1,8 @@
 """What the plugin and the launcher take for granted of SGLang, asked of the SGLang that is installed."""
 
-import json
 import subprocess
+
+from sglang_programs import said_by
 
 from pdmuxd.engine.sglang.launch.flags import REFUSED
 
@@ -37,12 +38,6 @@ from sglang.srt.server_args import prepare_server_args
 args = prepare_server_args(["--model-path", "x"])
 print(json.dumps({name: getattr(args, name) for name in NAMES if hasattr(args, name)}))
 """
-
-
-def said_by(python, program):
-    done = subprocess.run([python, "-P", "-c", program], capture_output=True, text=True, timeout=300)
-    assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout.splitlines()[-1])
 
 
 def test_every_name_and_signature_is_there_when_the_plugin_needs_it(python):

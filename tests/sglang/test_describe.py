@@ -1,9 +1,7 @@
 """What a model is, read from the configurations of families that do not look like a Llama."""
 
-import json
-import subprocess
-
 import pytest
+from sglang_programs import said_by
 
 PROGRAM = """
 import json, logging
@@ -49,9 +47,7 @@ EXPECTED = {
 
 @pytest.fixture(scope="module")
 def shapes(python):
-    done = subprocess.run([python, "-P", "-c", PROGRAM], capture_output=True, text=True, timeout=300)
-    assert done.returncode == 0, done.stderr[-3000:]
-    return json.loads(done.stdout.splitlines()[-1])
+    return said_by(python, PROGRAM)
 
 
 @pytest.mark.parametrize("family", EXPECTED)

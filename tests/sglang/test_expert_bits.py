@@ -1,8 +1,6 @@
 """Where `triton_kernels` chooses experts, one compilation of its kernels serves batches of any length."""
 
-import json
-import os
-import subprocess
+from sglang_programs import said_by
 
 PROGRAM = """
 import json
@@ -44,11 +42,7 @@ print(json.dumps({"distances": distances, "equal": equal, "long": list(made.shap
 
 
 def test_batches_of_all_lengths_ask_for_the_same_kernel_and_get_the_same_experts(python):
-    environ = os.environ | {"TRITON_INTERPRET": "1"}
-    command = [python, "-P", "-c", PROGRAM]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=300, env=environ)
-    assert done.returncode == 0, done.stderr
-    said = json.loads(done.stdout.splitlines()[-1])
+    said = said_by(python, PROGRAM, variables={"TRITON_INTERPRET": "1"})
 
     assert said["distances"] == [32, 96, 704, 65_536, 65_536, 65_536]
     assert len(said["equal"]) == 15
@@ -71,9 +65,7 @@ except EngineError as error:
 
 
 def test_a_changed_name_is_refused_by_name(python):
-    done = subprocess.run([python, "-P", "-c", CHANGED], capture_output=True, text=True, timeout=300)
-    assert done.returncode == 0, done.stderr
-    said = json.loads(done.stdout.splitlines()[-1])
+    said = said_by(python, CHANGED)
     assert (
         "): make_empty(shape, dtype, device) is called as make_empty(offset, shape, dtype, device, " in said
     )

@@ -1,13 +1,13 @@
 """Families of models beside Llama on the real engine: by layers where that can be, else in fused steps."""
 
 import asyncio
-from collections import Counter
 from pathlib import Path
 
 import made_up_weights
 import pytest
 import sglang_plugin
-from sglang_processes import Link, OurServer, StockServer, ask_all, point, wrong_answers
+from changing_policies import ask_by_layers, ask_under_each, varied_answers
+from sglang_processes import Link, OurServer, StockServer, ask_all, point
 
 from gpu_servers.model_folder import write_model_folder
 
@@ -29,7 +29,6 @@ GEMMA = {
     "layer_types": ["sliding_attention", "full_attention"] * 2,
     "tie_word_embeddings": True,
 }
-BY_LAYERS = ("static:84,48", "muxwise", "auto")
 UNSPLIT = {"auto": "auto:nosplit", "static:84,48": "auto:nosplit+fcfs+noclasses+nopreempt"}
 WHY = "keeps locks of Marlin or a workspace of CUTLASS, which both streams would write"
 
@@ -44,9 +43,7 @@ def stock_answers(python, config, folder, asked, variables):
     model = write_model_folder("tiny", folder / "tiny", torch_dtype="float32", **config)
     (folder / "stock").mkdir()
     with StockServer(python, model, folder / "stock", flags=DUMMY, variables=variables) as stock:
-        answers = asyncio.run(ask_all(stock.base_url, asked.without_aborts(), speed=4.0))
-    assert len({tuple(answer) for answer in answers}) > 15, "a comparison of constants"
-    return model, answers
+        return model, varied_answers(stock, asked)
 
 
 @pytest.mark.parametrize("config", [GEMMA, MIXTRAL], ids=["gemma3", "mixtral"])
@@ -56,21 +53,9 @@ def test_answers_are_stock_sglangs_when_any_class_is_prefilled_by_layers(
     asked = prompts.first(24)
     model, expected = stock_answers(python, config, tmp_path, asked, variables)
     with OurServer(python, model, tmp_path, flags=DUMMY, variables=variables) as ours:
-        modes = asyncio.run(_by_layers(ours, asked, expected))
+        modes = asyncio.run(ask_by_layers(ours, asked, expected))
     assert modes["split"] > 20
     assert "prefills pause between the model's 4 layers" in ours.log
-
-
-async def _by_layers(ours, asked, expected):
-    async with Link(ours.link_address) as link:
-        for policy in BY_LAYERS:
-            ack, _ = await link.set(policy)
-            assert ack.error is None
-            answers = await ask_all(ours.base_url, asked, speed=4.0)
-            assert wrong_answers(asked, answers, expected) == {}
-            assert (await link.idle()).policy == policy
-        assert link.hello.unsplit == ""
-        return Counter(step.mode for step in link.steps if step.prefill_layers)
 
 
 def test_answers_are_stock_sglangs_when_streams_would_share_a_workspace(python, variables, prompts, tmp_path):
@@ -99,12 +84,7 @@ async def test_a_workspace_of_a_name_that_nobody_knows_is_found_when_both_stream
 
 async def _unsplit(ours, asked, expected):
     async with Link(ours.link_address) as link:
-        for policy, in_force in UNSPLIT.items():
-            ack, _ = await link.set(policy)
-            assert ack.error is None
-            answers = await ask_all(ours.base_url, asked, speed=4.0)
-            assert wrong_answers(asked, answers, expected) == {}
-            assert (await link.idle()).policy == in_force
+        await ask_under_each(link, ours, asked, expected, UNSPLIT)
         assert WHY in link.hello.unsplit
         assert link.hello.partitions == ((132, 0), (0, 132))
         await _measured(link)

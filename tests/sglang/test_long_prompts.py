@@ -1,7 +1,5 @@
 """Prompts whose activations memory does not hold whole: chunks in fused steps, whatever the policy."""
 
-import json
-import subprocess
 from pathlib import Path
 
 import pytest
@@ -9,6 +7,7 @@ import sglang_plugin
 import small_memory
 from changing_policies import ask_while_policies_change
 from sglang_processes import OurServer, wrong_answers
+from sglang_programs import said_by
 
 WARM_UP = """
 import json, torch
@@ -96,9 +95,7 @@ POLICIES = ("muxwise", "auto", "static:84,48")
 def warmed_up(python, *, free, others=10**9):
     """`others`: new tokens that the memory of another rank holds."""
     program = WARM_UP.replace("FREE", str(free)).replace("OTHERS", str(others))
-    done = subprocess.run([python, "-P", "-c", program], capture_output=True, text=True, timeout=300)
-    assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout.splitlines()[-1])
+    return said_by(python, program)
 
 
 def test_what_memory_holds_is_measured_with_the_largest_prefill_of_the_warm_up(python):
@@ -124,9 +121,7 @@ def test_all_ranks_warm_up_with_the_prompts_that_each_of_them_holds(python):
 def test_products_have_the_rows_of_a_long_prompt_where_memory_holds_them(python):
     bytes_of_a_row = 2 * (60 + 40)
     program = PRODUCTS.replace("FREE", str([2 * bytes_of_a_row * rows for rows in (100, 20_000, 10**6)]))
-    done = subprocess.run([python, "-P", "-c", program], capture_output=True, text=True, timeout=300)
-    assert done.returncode == 0, done.stderr
-    assert json.loads(done.stdout.splitlines()[-1]) == [[8192], [20_000], [32_768]]
+    assert said_by(python, program) == [[8192], [20_000], [32_768]]
 
 
 @pytest.fixture(scope="module")
@@ -147,9 +142,7 @@ async def test_greedy_tokens_are_stock_sglangs_when_prompts_are_too_long_for_mem
 
 
 def test_images_that_cannot_be_cut_are_refused_when_memory_does_not_hold_them_whole(python):
-    done = subprocess.run([python, "-P", "-c", IMAGES], capture_output=True, text=True, timeout=300)
-    assert done.returncode == 0, done.stderr
-    taken, told, let_go = json.loads(done.stdout.splitlines()[-1])
+    taken, told, let_go = said_by(python, IMAGES)
     assert taken[:3] == ["Llava-100-True-False", "Llava-101-False-False", "Llava-101-True-True"]
     assert len(taken[3:]) == 4, "of a class whose images are cut"
     assert list(told) == let_go == ["Llava-101-True-False"]

@@ -6,22 +6,21 @@ Marlin runs on GPUs alone. Here SGLang's classes for it are given a kernel of pl
 import asyncio
 import json
 import re
-import subprocess
-from collections import Counter
 from pathlib import Path
 
 import made_up_marlin
 import made_up_weights
 import pytest
 import sglang_plugin
-from sglang_processes import Link, OurServer, StockServer, ask_all, wrong_answers
+from changing_policies import ask_by_layers, varied_answers
+from sglang_processes import Link, OurServer, StockServer
+from sglang_programs import said_by
 
 from gpu_servers.model_folder import SHAPES, write_model_folder
 from pdmuxd.engine.sglang.launch import mode
 
 FLAGS = ("--load-format", "dummy")
 QUANTIZED = {"quantization_config": SHAPES["llama-8b-gptq"]["quantization_config"]}
-POLICIES = ("static:84,48", "muxwise", "auto")
 
 
 @pytest.fixture(scope="module")
@@ -43,30 +42,17 @@ def test_answers_are_stock_sglangs_when_prefill_has_locks_of_its_own(
     asked = prompts.first(24)
     (tmp_path / "stock").mkdir()
     with StockServer(python, model, tmp_path / "stock", flags=FLAGS, variables=variables) as stock:
-        expected = asyncio.run(ask_all(stock.base_url, asked.without_aborts(), speed=4.0))
+        expected = varied_answers(stock, asked)
         assert "MARLIN others 64 launches" in stock.log
-    assert len({tuple(answer) for answer in expected}) > 15, "a comparison of constants"
     tried = dict(variables) | {mode.SPLIT_MARLIN: "1"}
     with OurServer(python, model, tmp_path, flags=FLAGS, variables=tried) as ours:
-        modes = asyncio.run(_split(ours, asked, expected))
+        modes = asyncio.run(ask_by_layers(ours, asked, expected))
     assert modes["split"] > 20
     assert "prefill has locks of its own for Marlin's products: 16 layers" in ours.log
     launched = re.findall(r"MARLIN (\w+) (\d+) launches, (\d+) locks", ours.log)
     most = {who: (int(count), int(locks)) for who, count, locks in launched}
     assert most["prefill"][0] > 500
     assert (most["prefill"][1], most["others"][1]) == (1, 16)
-
-
-async def _split(ours, asked, expected):
-    async with Link(ours.link_address) as link:
-        for policy in POLICIES:
-            ack, _ = await link.set(policy)
-            assert ack.error is None
-            answers = await ask_all(ours.base_url, asked, speed=4.0)
-            assert wrong_answers(asked, answers, expected) == {}
-            assert (await link.idle()).policy == policy
-        assert link.hello.unsplit == ""
-        return Counter(step.mode for step in link.steps if step.prefill_layers)
 
 
 async def test_the_model_is_not_split_when_the_variable_is_not_set(python, variables, model, tmp_path):
@@ -315,9 +301,3 @@ def test_sglang_launches_marlins_linear_kernel_and_makes_its_locks_where_it_is_e
     others = {make for make in said["makers"] if "marlin" in make} - {"marlin_make_workspace(device)"}
     assert others
     assert all(re.search(r"marlin_make_workspace\(.*, 4\)", make) for make in others), "of experts"
-
-
-def said_by(python, program):
-    done = subprocess.run([python, "-P", "-c", program], capture_output=True, text=True, timeout=300)
-    assert done.returncode == 0, done.stderr[-3000:]
-    return json.loads(done.stdout.splitlines()[-1])

@@ -2,10 +2,10 @@
 
 import json
 import re
-import subprocess
 from pathlib import Path
 
 import pytest
+from sglang_programs import said_by
 from tiny_classes import MODELS
 
 from pdmuxd.engine.sglang.launch import mode
@@ -83,12 +83,6 @@ EXPECTED = {
     "split": "",
     "split on one GPU: several sum over one communicator": "",
 }
-
-
-def said_by(python, program, *words):
-    done = subprocess.run([python, "-P", "-c", program, *words], capture_output=True, text=True, timeout=300)
-    assert done.returncode == 0, done.stderr[-3000:]
-    return json.loads(done.stdout.splitlines()[-1])
 
 
 @pytest.fixture(scope="module")

@@ -1,7 +1,6 @@
 """SGLang's products and head, launched on a partition: PyTorch's process-wide settings inside and after."""
 
-import json
-import subprocess
+from sglang_programs import said_by
 
 PROGRAM = """
 import contextlib
@@ -94,9 +93,7 @@ print(json.dumps(said))
 
 
 def test_products_on_a_partition_run_as_chosen_and_the_settings_are_put_back(python):
-    done = subprocess.run([python, "-P", "-c", PROGRAM], capture_output=True, text=True, timeout=300)
-    assert done.returncode == 0, done.stderr
-    said = json.loads(done.stdout.splitlines()[-1])
+    said = said_by(python, PROGRAM)
     whole, chosen = said["before"], [132 - 104, "_BlasBackend.Cublaslt"]
     assert whole == [None, "_BlasBackend.Cublas"]
     assert said["seen"] == [whole, chosen, chosen, chosen]

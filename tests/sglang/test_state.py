@@ -1,7 +1,6 @@
 """What is read of SGLang's queues, by the plugin inside a real SGLang on made-up batches."""
 
-import json
-import subprocess
+from sglang_programs import said_by
 
 PROGRAM = """
 import json
@@ -32,9 +31,7 @@ print(json.dumps(seen))
 
 
 def test_the_decode_batch_is_summed_up_anew_whenever_its_lengths_change(python):
-    done = subprocess.run([python, "-P", "-c", PROGRAM], capture_output=True, text=True, timeout=300)
-    assert done.returncode == 0, done.stderr
-    assert json.loads(done.stdout.splitlines()[-1]) == {
+    assert said_by(python, PROGRAM) == {
         "at first": [3, 740, 700],
         "a step later": [3, 743, 701],
         "counted up in place": [3, 746, 702],

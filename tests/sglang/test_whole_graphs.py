@@ -1,9 +1,7 @@
 """Which fused batches are captured whole, decided by the plugin inside a real SGLang on made-up runners."""
 
-import json
-import subprocess
-
 import pytest
+from sglang_programs import said_by
 
 PROGRAM = """
 import json
@@ -48,9 +46,7 @@ CASES = OTHER | {"plain": {}, "no size": {"max_bs": None}, "disabled": {"backend
 @pytest.fixture(scope="module")
 def said(python):
     program = PROGRAM.replace("CASES", repr(CASES))
-    done = subprocess.run([python, "-P", "-c", program], capture_output=True, text=True, timeout=300)
-    assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout.splitlines()[-1])
+    return said_by(python, program)
 
 
 def test_fused_batches_are_captured_whole_and_undivided_when_attention_is_plain(said):
