@@ -5,8 +5,8 @@ A kernel is loaded when it is first launched. That waits until the device is idl
 waits with it: on an H200 with Llama-8B, 25 of the first 139 prefills stopped decode for a step. Which kernel
 a matrix product takes depends on its number of rows, by rules that are not documented. So every number of
 rows is asked which kernel it takes, and each kernel is run once; of prompts longer than a batch, some are
-asked. Where only batches had been asked and most prompts were longer, 12 of 81 prefills of Qwen3-30B-A3B
-stopped decode for a step when they began, and 5 of 26 of Llama-8B on two H200s (2026-11-28).
+asked. Where only batches had been asked and most prompts were longer, decode stood still for a step in 12
+turns beside 81 prefills of Qwen3-30B-A3B, and in 5 beside 26 of Llama-8B on two H200s (2026-11-28).
 
 The memory that all this takes goes back to the driver: it would be kept for each stream, also for those that
 serve nobody, and fill the GPU's (`activation_memory.py`).
