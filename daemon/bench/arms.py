@@ -101,9 +101,11 @@ class Arm:
         extra: Sequence[str],
         python: Path | None = None,
         kernels_file: Path | None = None,
+        partitions: str = "",
     ) -> list[str]:
         """The server's command line; `python` has SGLang, if it is not this one, and which kernels are
-        fastest is kept in `kernels_file` from one start to the next."""
+        fastest is kept in `kernels_file` from one start to the next. `partitions` are in place of the
+        device's."""
         emulated = self.server == "emulator"
         interpreter = [sys.executable if emulated or python is None else str(python), "-P", "-m"]
         where = ["--host", HOST, "--port", str(port)]
@@ -116,6 +118,7 @@ class Arm:
             own = ["--link", str(link), "--policy", str(policy), "--model", str(model.folder)]
             own += ["--tp-size", str(tp_size), "--served-model", model.name]
             own += [] if kernels_file is None else ["--kernels-file", str(kernels_file)]
+            own += ["--partitions", partitions] if partitions else []
             return [*interpreter, "pdmuxd.engine.sglang", *where, *own, "--", *flags]
         if self._chunk():
             flags += ["--chunked-prefill-size", self._chunk(), "--enable-mixed-chunk"]

@@ -1,8 +1,10 @@
 """Whether answers under load are those of an idle engine, on a GPU, whose kernels and graphs a CPU has not.
 
     python tests/lab agreement --results RESULTS.jsonl [--model-shape SHAPE] [--extra="--quantization fp8"]
+        [--partitions "96,36;52,80"]
 
-A small model of a family, whose weights make every token of a prompt matter (bf16), is asked each prompt
+A small model of a family, or of a class of SGLang's by its name (MixtralForCausalLM; `tiny_classes.py` of the
+tests has them), whose weights make every token of a prompt matter (bf16), is asked each prompt
 alone, greedily, and told to name its second choice of each token. Then all prompts come within two seconds,
 once per policy or round after round for so many seconds (`--for-s`), so that prefills run layer by layer
 beside decode, in chunks, fused, from the cache and preempted. In bf16 the sums of another batch round
@@ -17,8 +19,11 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import datetime
+import os
 import random
 import re
+import shutil
+import sys
 import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -29,13 +34,19 @@ from typing import Any
 
 import aiohttp
 
+sys.path.append(str(Path(__file__).parents[2] / "support"))
+
+import made_up_weights
+from tiny_classes import BASE, MODELS
+
+from gpu_servers import sglang_plugin
 from gpu_servers.linked import linked, steps_by
 from gpu_servers.model_folder import write_model_folder, write_weights
 from gpu_servers.options import RunOptions, new_parser, parse_run
 from gpu_servers.outcome import kept_and_printed
 from pdmuxd.daemon.bench.arms import Arm, split_names
 from pdmuxd.daemon.bench.load.client import make_idle
-from pdmuxd.daemon.bench.models import CONTEXT_TOKENS, ServedModel
+from pdmuxd.daemon.bench.models import CONTEXT_TOKENS, DUMMY, ServedModel
 from pdmuxd.daemon.bench.results import build
 from pdmuxd.daemon.bench.servers.server import ArmError
 
@@ -58,10 +69,32 @@ _CONFIGS: dict[str, dict[str, object]] = {
     | {"head_dim": 64, "num_attention_heads": 8, "num_key_value_heads": 2}
     | {"num_local_experts": 4, "num_experts_per_tok": 4, "experts_per_token": 4}
     | {"layer_types": ["sliding_attention", "full_attention"] * 4},
-    "llama-8b-gptq": _SIZES | _HEADS,
+    # As wide as the model itself: how many of Marlin's blocks wait for each other depends on that.
+    "llama-8b-gptq": {"num_hidden_layers": 4, "vocab_size": 512},
 }
 """Over each family's shape. All experts are chosen: where two are nearly as good, rounding chooses the other
 one (4 of 16 experts in float32 on a CPU: 3 of 48 answers differed by up to 0.05, with 4 of 4 none of 48)."""
+_OF_A_CLASS: dict[str, object] = {
+    "hidden_size": 512,
+    "intermediate_size": 1024,
+    "moe_intermediate_size": 256,
+    "head_dim": 128,
+    "num_experts": 4,
+    "num_local_experts": 4,
+    "n_routed_experts": 4,
+    "num_experts_per_tok": 4,
+    "n_group": 1,
+    "kv_lora_rank": 512,
+    "qk_nope_head_dim": 128,
+    "qk_rope_head_dim": 64,
+    "v_head_dim": 128,
+    "query_pre_attn_scalar": 128,
+    "max_position_embeddings": 16_384,
+    "original_max_position_embeddings": 16_384,
+}
+"""Over what a tiny class has of these; DeepSeek's latent sizes are its own, as its kernels want them."""
+_CLASS_WEIGHT = 1.0
+"""Over the root of their width: with 1.6, as on a CPU in float32, bf16 rounds six layers apart."""
 _SHARED = 4
 """Prompts that begin alike."""
 _FORM = "(red|green|blue)-[0-9]{3}-(yes|no)"
@@ -79,6 +112,7 @@ class Options(RunOptions):
     longest: int = 6000
     new_tokens: int = 32
     for_s: float = 0.0
+    partitions: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,20 +206,60 @@ async def ask_together(
     return list(free), list(formed)
 
 
+def made_model(shape: str, folder: Path, config: dict[str, Any]) -> tuple[Path, dict[str, str]]:
+    """The folder of a small model, and what its server needs in its environment.
+
+    A family's has weights in files; a class gets its weights by a plugin, when it is loaded.
+    """
+    if shape in _CONFIGS:
+        return write_weights(write_model_folder(shape, folder, **{**_CONFIGS[shape], **config})), {}
+    sizes = {**_sized({**BASE, **MODELS[shape]}), "architectures": [shape], **config}
+    plugin = folder / "plugin"
+    shutil.rmtree(plugin, ignore_errors=True)
+    plugin.mkdir(parents=True)
+    shutil.copy(made_up_weights.__file__, plugin)
+    found = sglang_plugin.install(plugin, made_up_weights.NAME, made_up_weights.__name__)
+    path = (found["PYTHONPATH"], *filter(None, [os.environ.get("PYTHONPATH")]))
+    found |= {"PYTHONPATH": os.pathsep.join(path), made_up_weights.WEIGHT: str(_CLASS_WEIGHT)}
+    return write_model_folder("tiny", folder, **sizes), found
+
+
+def _sized(config: Mapping[str, Any]) -> dict[str, Any]:
+    """A tiny class, as large as a GPU's kernels want it."""
+    own: dict[str, Any] = {name: _OF_A_CLASS.get(name, value) for name, value in config.items()}
+    own |= {name: _sized(own[name]) for name in ("text_config", "rope_scaling") if own.get(name)}
+    return own | ({"head_dim": own["qk_rope_head_dim"]} if "kv_lora_rank" in own else {})
+
+
 async def measure(options: Options, folder: Path) -> dict[str, Any]:
     """Start the server, ask alone, then together under each policy. Raises: ServerError, ArmError."""
     shape, dtype = options.model_shape, "float32" if options.cpu else "bfloat16"
-    config = _CONFIGS[shape] | {"torch_dtype": dtype} | options.config
-    folder_of = write_weights(write_model_folder(shape, options.work / f"agreement-{shape}", **config))
+    config: dict[str, Any] = {"torch_dtype": dtype, **options.config}
+    made, environment = made_model(shape, options.work / f"agreement-{shape}", config)
     model = ServedModel(
-        name="agreement", folder=folder_of, vocab=512, context_tokens=CONTEXT_TOKENS, emulator_profile=""
+        name="agreement",
+        folder=made,
+        vocab=512,
+        context_tokens=CONTEXT_TOKENS,
+        flags=DUMMY if environment else (),
+        emulator_profile="",
     )
     arm, log = Arm(name=f"ours:{options.policies[0]}"), options.log_dir / "agreement.log"
     extra = ("--grammar-backend", "xgrammar")
     prompts = prompts_of(options.count, longest=options.longest, vocab=512)
     async with contextlib.AsyncExitStack() as stack:
         base_url, link = await stack.enter_async_context(
-            linked(arm, options, model=model, folder=folder, log=log, tp_size=options.tp_size, extra=extra)
+            linked(
+                arm,
+                options,
+                model=model,
+                folder=folder,
+                log=log,
+                tp_size=options.tp_size,
+                extra=extra,
+                environment=arm.environment(cpu=options.cpu, tp_size=options.tp_size) | environment,
+                partitions=options.partitions,
+            )
         )
         session = await stack.enter_async_context(
             aiohttp.ClientSession(base_url, timeout=aiohttp.ClientTimeout(total=120.0))
@@ -260,7 +334,10 @@ def options_of(argv: list[str] | None = None) -> Options:
         type=split_names,
         default=["static:96,36", "chunked:256", "muxwise", "auto"],
     )
-    parser.add_argument("--model-shape", choices=sorted(_CONFIGS), default="tiny", help="made small")
+    parser.add_argument(
+        "--model-shape", choices=(*sorted(_CONFIGS), *sorted(MODELS)), default="tiny", help="made small"
+    )
+    parser.add_argument("--partitions", default="", help="in place of the device's")
     parser.add_argument("--count", type=int, default=96, help="prompts")
     parser.add_argument("--longest", type=int, default=6000, help="tokens of a prompt")
     parser.add_argument("--new-tokens", type=int, default=32, help="of each answer")

@@ -34,6 +34,7 @@ async def linked(
     tp_size: int = 1,
     extra: tuple[str, ...] = (),
     environment: Mapping[str, str] | None = None,
+    partitions: str = "",
 ) -> AsyncIterator[Linked]:
     """Start it; it ends with the block. `extra` flags come before the options'. Raises: ServerError."""
     port, address = free_port(), f"ipc://{folder}/engine"
@@ -47,6 +48,7 @@ async def linked(
             extra=(*extra, *options.extra),
             python=options.python,
             kernels_file=options.kernels_file,
+            partitions=partitions,
         )
         around = dict(environment or arm.environment(cpu=options.cpu, tp_size=tp_size))
         async with running(

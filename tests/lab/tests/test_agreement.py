@@ -1,6 +1,7 @@
 """When answers under load agree with those of an idle engine."""
 
 import json
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -69,7 +70,11 @@ def test_prompts_are_of_all_lengths_and_some_begin_alike():
 
 @pytest.mark.parametrize("shape", agreement._CONFIGS)
 def test_small_models_of_every_family_have_weights_that_their_config_asks_for(shape, tmp_path):
-    config = agreement._CONFIGS[shape] | {"num_hidden_layers": 2}
+    config = agreement._CONFIGS[shape] | {
+        "num_hidden_layers": 2,
+        "hidden_size": 512,
+        "intermediate_size": 1024,
+    }
     folder = write_weights(write_model_folder(shape, tmp_path, **config))
     data = (folder / "model.safetensors").read_bytes()
     size = int.from_bytes(data[:8], "little")
@@ -79,6 +84,26 @@ def test_small_models_of_every_family_have_weights_that_their_config_asks_for(sh
     assert {one["dtype"] for one in header.values()} == (
         {"F32", "F16", "I32"} if shape.endswith("gptq") else {"F32"}
     )
+
+
+@pytest.mark.parametrize(
+    "shape", ["MixtralForCausalLM", "DeepseekV2ForCausalLM", "Gemma3ForConditionalGeneration"]
+)
+def test_a_class_gets_the_sizes_that_kernels_want_and_its_weights_from_a_plugin(shape, tmp_path, monkeypatch):
+    monkeypatch.setenv("PYTHONPATH", "/elsewhere")
+    for _ in range(2):
+        folder, environment = agreement.made_model(shape, tmp_path, {"torch_dtype": "bfloat16"})
+    config = json.loads((folder / "config.json").read_text())
+    inner = config.get("text_config", config)
+    assert (config["architectures"], config["torch_dtype"]) == ([shape], "bfloat16")
+    assert (inner["hidden_size"], inner["head_dim"]) == (512, 64 if shape.startswith("Deepseek") else 128)
+    assert inner.get("rope_scaling", {}).get("original_max_position_embeddings", 16_384) == 16_384
+    assert config.get("vision_config", {}).get("hidden_size", 64) == 64
+    assert environment["SGLANG_PLUGINS"] == "pdmuxd_made_up_weights"
+    plugin, elsewhere = environment["PYTHONPATH"].split(":")
+    assert (Path(plugin) / "made_up_weights.py").is_file()
+    assert elsewhere == "/elsewhere"
+    assert not (folder / "model.safetensors").exists()
 
 
 def test_four_bits_stand_for_weights_as_large_as_those_of_32(tmp_path):
