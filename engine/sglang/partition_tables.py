@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 
 from pdmuxd.engine.core.errors import PartitionError
 from pdmuxd.engine.core.partitions import (
@@ -17,6 +18,7 @@ from pdmuxd.engine.core.policies.base import AnyPolicy
 from pdmuxd.engine.core.policies.registry import build_policy
 from pdmuxd.engine.sglang.engine_info import planning_context
 from pdmuxd.engine.sglang.environment import PluginEnvironment
+from pdmuxd.engine.sglang.marlin_blocks import Split, why_no_room, with_room
 
 MAX_SPLITS = 24
 """Each has streams, an attention backend and decode graphs of its own. 200 SMs in steps of 8 make 24."""
@@ -54,6 +56,33 @@ def make_table(rules: SmRules, environment: PluginEnvironment) -> PartitionTable
             f"{len(table.splits)}; at most {MAX_SPLITS} are made"
         )
     return table
+
+
+def without_small(table: PartitionTable, environment: PluginEnvironment, waiting: int) -> PartitionTable:
+    """The table without those of the device's own splits where so many of Marlin's blocks may find no room.
+
+    It is the same where the operator gave the splits, and where it would not help: none is left, or the
+    policy that it starts with has splits that are too small.
+    """
+    if environment.partitions is not None or not why_small(table, waiting):
+        return table
+    own = _sizes(default_table(table.rules))
+    made = [
+        make_table(table.rules, replace(environment, partitions=kept))
+        for kept in with_room(waiting, own)
+        if kept
+    ]
+    fitting = [one for one in made if not why_small(one, waiting)]
+    return max(fitting, key=lambda one: len(one.splits), default=table)
+
+
+def why_small(table: PartitionTable, waiting: int) -> str:
+    """Why so many of Marlin's blocks may find no room on these splits; empty if they surely do."""
+    return why_no_room(waiting, _sizes(table), table.rules.total_sms)
+
+
+def _sizes(table: PartitionTable) -> tuple[Split, ...]:
+    return tuple((split.prefill_sms, split.decode_sms) for split in table.splits)
 
 
 def stream_groups(policy: AnyPolicy, made: PartitionTable) -> tuple[int, ...]:

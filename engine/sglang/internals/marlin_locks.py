@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import wraps
 from inspect import signature
-from math import ceil
 
 from pdmuxd.engine.loop.streams import StreamGroup
 from pdmuxd.engine.sglang.api.symbols import marlin, sglang
@@ -20,9 +19,8 @@ from pdmuxd.engine.sglang.api.types.device import Tensor
 from pdmuxd.engine.sglang.api.types.model import MarlinProduct
 from pdmuxd.engine.sglang.internals.shared_state import Modules, holders
 from pdmuxd.engine.sglang.launch.mode import MARLIN_EXPERTS
+from pdmuxd.engine.sglang.marlin_blocks import most_waiting, why_no_room
 
-_WIDEST, _DEEPEST = 256, 64
-"""Outputs of the widest tile of the kernel, and inputs of the least deep one (`gptq_marlin.cuh`)."""
 _PLAIN_EXPERTS = "UnquantizedFusedMoEMethod"
 
 
@@ -36,12 +34,8 @@ class MarlinLayer:
     outputs: int
 
     def most_waiting(self, sms: int) -> int:
-        """Blocks of one product that may wait for each other in a row, at most.
-
-        There are as many blocks as the device has SMs. Each takes an equal part of the tiles, column by
-        column, and a block waits for the later ones of its column.
-        """
-        return min(ceil(self.inputs / _DEEPEST), ceil(sms * _WIDEST / self.outputs) + 1)
+        """Blocks of one product that may wait for each other in a row, at most."""
+        return most_waiting(self.inputs, self.outputs, sms)
 
 
 def marlin_layers(model: Modules) -> list[MarlinLayer]:
@@ -78,17 +72,10 @@ def why_shared(model: Modules, layers: Sequence[MarlinLayer], groups: Sequence[S
         if is_experts and type(getattr(module, "quant_method", None)).__name__ != _PLAIN_EXPERTS:
             return MARLIN_EXPERTS
     whole = max(group.prefill_sms for group in groups)
-    splits = [group for group in groups if group.prefill_sms and group.decode_sms]
-    prefill_sms = min((group.prefill_sms for group in splits), default=whole)
-    decode_sms = min((group.decode_sms for group in splits), default=whole)
-    # Blocks begin in order, and one fills an SM. If not all of a row find room, those that have it wait for
-    # ever. The second limit is for a product of the other stream, left from an earlier partition.
-    most = min(prefill_sms, decode_sms, (max(prefill_sms, decode_sms) + 1) // 2)
+    splits = [(one.prefill_sms, one.decode_sms) for one in groups if one.prefill_sms and one.decode_sms]
     for layer in layers:
-        waiting = layer.most_waiting(whole)
-        if waiting > most:
-            in_words = f"{waiting} of Marlin's blocks may wait for each other, and {most} surely find room"
-            return f"{layer.name} with {layer.outputs} outputs: {in_words}"
+        if why := why_no_room(layer.most_waiting(whole), splits, whole):
+            return f"{layer.name} with {layer.outputs} outputs: {why}"
     return ""
 
 

@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from pdmuxd.engine.sglang.launch.flags import value_of
-from pdmuxd.engine.sglang.model_config import read_config, text_config
+from pdmuxd.engine.sglang.marlin_blocks import most_waiting_in
+from pdmuxd.engine.sglang.model_config import read_config, shape_of_config, text_config
 
 SPLIT = "split: prefills pause between its layers, if a comparison at the start agrees"
 STATE = "it keeps a state of each request besides its KV"
@@ -83,6 +84,17 @@ def mode_of(model: str, extra: Sequence[str], *, tp_size: int) -> str | None:
     return f"fused steps: {why}" if why else SPLIT
 
 
+def marlin_waiting(model: str, extra: Sequence[str], *, tp_size: int, sms: int) -> int:
+    """Blocks of Marlin's that may wait for each other in a model that is expected to be split with locks of
+    prefill's own, by its configuration; 0 for any other."""
+    config = read_config(Path(model).expanduser())
+    if config is None or not splits_marlin(os.environ) or not _takes_marlin(config, extra):
+        return 0
+    if why_fused(config, extra, tp_size=tp_size, marlin=True):
+        return 0
+    return most_waiting_in(shape_of_config(config, model), tp_size=tp_size, sms=sms)
+
+
 def splits_marlin(environ: Mapping[str, str]) -> bool:
     """Whether Marlin's linear layers may be split."""
     return environ.get(SPLIT_MARLIN) == "1"
@@ -105,7 +117,7 @@ def why_fused(
         return OWN_STREAM
     if tp_size > 1 and names & OWN_SUMS:
         return OWN_SUM
-    if _takes_marlin(config.get("quantization_config") or inner.get("quantization_config"), extra):
+    if _takes_marlin(config, extra):
         if not marlin:
             return MARLIN
         if any(inner.get(field) for field in _EXPERTS_FIELDS):
@@ -136,7 +148,8 @@ def class_names(config: Mapping[str, Any]) -> set[str]:
     return {name for name in names if isinstance(name, str)} if isinstance(names, list) else set()
 
 
-def _takes_marlin(quantized: object, extra: Sequence[str]) -> bool:
+def _takes_marlin(config: Mapping[str, Any], extra: Sequence[str]) -> bool:
+    quantized = config.get("quantization_config") or text_config(config).get("quantization_config")
     given = quantized if isinstance(quantized, Mapping) else {}
     method = str(given.get("quant_method") or value_of("--quantization", extra) or "").lower()
     if method in _MARLIN:
