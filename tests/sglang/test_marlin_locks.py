@@ -67,6 +67,24 @@ async def test_the_model_is_not_split_when_the_variable_is_not_set(python, varia
     assert "locks of its own" not in ours.log
 
 
+WIDE = {"hidden_size": 1024, "intermediate_size": 2048, "num_attention_heads": 16, "head_dim": 64}
+"""At most 32 blocks of its `down_proj` wait for each other, and 16 of its other layers."""
+
+
+async def test_a_model_is_split_on_the_devices_own_splits_when_small_ones_are_left_out(
+    python, variables, tmp_path
+):
+    wide = write_model_folder("tiny", tmp_path / "wide", torch_dtype="float32", **QUANTIZED, **WIDE)
+    tried = dict(variables) | {mode.SPLIT_MARLIN: "1"}
+    with OurServer(python, wide, tmp_path, policy="auto", flags=FLAGS, variables=tried) as ours:
+        async with Link(ours.link_address) as link:
+            await link.greeted()
+            assert link.hello.unsplit == ""
+            assert min(sms for split in link.hello.partitions for sms in split if sms) == 32
+    assert "without 124,8;116,16;108,24;52,80: too small for 32 of Marlin's blocks" in ours.log
+    assert "prefill has locks of its own for Marlin's products" in ours.log
+
+
 MADE_UP = """
 import json
 from types import SimpleNamespace

@@ -83,19 +83,21 @@ def refused(layers: list[MarlinLayer], table: PartitionTable) -> str:
 
 
 @pytest.mark.parametrize(
-    ("tp_size", "layers", "blocks"),
+    ("changed", "tp_size", "layers", "blocks"),
     [
-        (1, [(4096, 6144), (4096, 4096), (4096, 28672), (14336, 4096)], 10),
-        (4, [(4096, 1536), (1024, 4096), (4096, 7168), (3584, 4096)], 23),
+        ({}, 1, [(4096, 6144), (4096, 4096), (4096, 28672), (14336, 4096)], 10),
+        ({}, 4, [(4096, 1536), (1024, 4096), (4096, 7168), (3584, 4096)], 23),
+        ({"intermediate_size": 1024}, 1, [(4096, 6144), (4096, 4096), (4096, 2048), (1024, 4096)], 18),
         # Eight KV heads on sixteen GPUs: each has one, which another has, too.
-        (16, [(4096, 512), (256, 4096), (4096, 1792), (896, 4096)], 64),
+        ({"hidden_size": 8192}, 16, [(8192, 1024), (512, 8192), (8192, 1792), (896, 8192)], 34),
     ],
 )
 def test_as_many_blocks_are_reckoned_with_as_a_ranks_layers_have_when_they_are_loaded(
-    tmp_path: Path, tp_size: int, layers: list[tuple[int, int]], blocks: int
+    tmp_path: Path, changed: dict[str, Any], tp_size: int, layers: list[tuple[int, int]], blocks: int
 ) -> None:
-    assert waiting(tmp_path, LLAMA_8B, FEW_BITS, tp_size=tp_size) == blocks
-    assert waiting(tmp_path, {"text_config": LLAMA_8B}, FEW_BITS, tp_size=tp_size) == blocks
+    shape = LLAMA_8B | changed
+    assert waiting(tmp_path, shape, FEW_BITS, tp_size=tp_size) == blocks
+    assert waiting(tmp_path, {"text_config": shape}, FEW_BITS, tp_size=tp_size) == blocks
     assert max(layer.most_waiting(132) for layer in loaded(*layers)) == blocks
 
 
@@ -123,12 +125,22 @@ def test_no_blocks_are_reckoned_with_when_the_variable_is_not_set_or_nothing_is_
     assert waiting(tmp_path, LLAMA_8B, FEW_BITS) == 0
 
 
-@pytest.mark.parametrize("blocks", [1, 5, 8, 9, 10, 16, 17, 23, 34, 40, 41, 64, 200])
+@pytest.mark.parametrize("blocks", [1, 5, 8, 9, 10, 16, 17, 23, 27, 34, 40, 41, 64, 200])
 def test_as_many_groups_as_possible_are_kept_when_blocks_are_to_find_room(blocks: int) -> None:
     kept = max(with_room(blocks, OWN), key=len)
     assert not kept or why_no_room(blocks, kept, 132) == ""
     larger = combinations(OWN, len(kept) + 1)
     assert all(why_no_room(blocks, more, 132) for more in larger)
+
+
+@pytest.mark.parametrize("role", [0, 1])
+@pytest.mark.parametrize(("split", "has_room"), [((19, 10), True), ((18, 10), False), ((19, 9), False)])
+def test_two_products_of_ten_blocks_find_room_when_one_side_has_nineteen_sms_and_the_other_ten(
+    role: int, split: tuple[int, int], has_room: bool
+) -> None:
+    turned = split if role == 0 else (split[1], split[0])
+    assert (why_no_room(10, [turned], 132) == "") is has_room
+    assert (turned in with_room(10, [turned])[role]) is has_room
 
 
 @pytest.mark.parametrize(
