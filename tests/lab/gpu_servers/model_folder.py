@@ -57,15 +57,8 @@ _QWEN3 = {
 }
 """Where it differs from a Llama; the context is longer than its 40,960 tokens: it serves the traces."""
 
-SHAPES: dict[str, dict[str, Any]] = {
-    "llama-8b": _llama(hidden=4096, intermediate=14336, layers=32, heads=32, kv_heads=8, vocab=128_256),
-    "codellama-34b": _llama(hidden=8192, intermediate=22016, layers=48, heads=64, kv_heads=8, vocab=32_000)
-    | {"rope_theta": 1_000_000.0},
-    "qwen3-8b": _llama(hidden=4096, intermediate=12288, layers=36, heads=32, kv_heads=8, vocab=151_936)
-    | _QWEN3,
-    "qwen3-14b": _llama(hidden=5120, intermediate=17408, layers=40, heads=40, kv_heads=8, vocab=151_936)
-    | _QWEN3,
-    "qwen3-30b-a3b": _llama(hidden=2048, intermediate=6144, layers=48, heads=32, kv_heads=4, vocab=151_936)
+_QWEN3_30B = (
+    _llama(hidden=2048, intermediate=6144, layers=48, heads=32, kv_heads=4, vocab=151_936)
     | _QWEN3
     | {
         "architectures": ["Qwen3MoeForCausalLM"],
@@ -76,6 +69,28 @@ SHAPES: dict[str, dict[str, Any]] = {
         "norm_topk_prob": True,
         "decoder_sparse_step": 1,
         "mlp_only_layers": [],
+    }
+)
+_BLOCK = 128
+
+SHAPES: dict[str, dict[str, Any]] = {
+    "llama-8b": _llama(hidden=4096, intermediate=14336, layers=32, heads=32, kv_heads=8, vocab=128_256),
+    "codellama-34b": _llama(hidden=8192, intermediate=22016, layers=48, heads=64, kv_heads=8, vocab=32_000)
+    | {"rope_theta": 1_000_000.0},
+    "qwen3-8b": _llama(hidden=4096, intermediate=12288, layers=36, heads=32, kv_heads=8, vocab=151_936)
+    | _QWEN3,
+    "qwen3-14b": _llama(hidden=5120, intermediate=17408, layers=40, heads=40, kv_heads=8, vocab=151_936)
+    | _QWEN3,
+    "qwen3-30b-a3b": _QWEN3_30B,
+    # Its own checkpoint of 8 bits: a scale for each 128 by 128 weights, and for each 128 values of a token.
+    "qwen3-30b-a3b-fp8": _QWEN3_30B
+    | {
+        "quantization_config": {
+            "quant_method": "fp8",
+            "fmt": "e4m3",
+            "activation_scheme": "dynamic",
+            "weight_block_size": [_BLOCK, _BLOCK],
+        },
     },
     "gpt-oss-20b": _llama(hidden=2880, intermediate=2880, layers=24, heads=64, kv_heads=8, vocab=201_088)
     | {
@@ -132,7 +147,7 @@ SHAPES: dict[str, dict[str, Any]] = {
     "tiny": _llama(hidden=256, intermediate=512, layers=4, heads=4, kv_heads=2, vocab=512),
 }
 
-WITHOUT_PROFILE = frozenset({"gpt-oss-20b", "deepseek-v2-lite", "llama-8b-gptq"})
+WITHOUT_PROFILE = frozenset({"gpt-oss-20b", "deepseek-v2-lite", "llama-8b-gptq", "qwen3-30b-a3b-fp8"})
 """Shapes that the emulated engine has no profile of: they run on a GPU only."""
 
 
@@ -160,8 +175,8 @@ def write_model_folder(shape: str, folder: Path, **changes: Any) -> Path:
 def write_weights(folder: Path, *, seed: int = 1) -> Path:
     """Add weights under which every token of a prompt matters; returns `folder`.
 
-    In float32, or 4 bits where the config says GPTQ. Large query and key weights make attention pick few
-    tokens instead of averaging all.
+    In float32, or in 4 or 8 bits where the config says GPTQ or FP8. Large query and key weights make
+    attention pick few tokens instead of averaging all.
     """
     config = json.loads((folder / "config.json").read_text())
     header: dict[str, Any] = {}
@@ -176,9 +191,14 @@ def write_weights(folder: Path, *, seed: int = 1) -> Path:
     return folder
 
 
-_TYPES = {"<f4": "F32", "<f2": "F16", "<i4": "I32"}
-_FOUR_BITS_STD = 4.6
-"""Of whole numbers from -8 to 7 that are equally likely."""
+_TYPES = {"<f4": "F32", "<f2": "F16", "<i4": "I32", "|u1": "F8_E4M3"}
+_FOUR_BITS_STD = (15**2 - 1) ** 0.5 / 12**0.5
+"""Of whole numbers from -7 to 7 that are equally likely. With -8, their mean is not 0, and every layer adds
+the same to every token: all answers become one."""
+_EIGHT_BITS = np.arange(40, 64, dtype=np.uint8)
+"""E4M3's codes from 0.25 up to 2: four bits of exponent, of which 7 says 1, and three behind the point."""
+_EIGHT_BITS_STD = float(np.mean((2.0 ** (_EIGHT_BITS // 8 - 7.0) * (1 + _EIGHT_BITS % 8 / 8)) ** 2) ** 0.5)
+"""Where they are equally likely, and either sign is."""
 
 Tensors = Iterator[tuple[str, np.ndarray[Any, Any]]]
 """By name."""
@@ -192,8 +212,11 @@ def _tensors(config: dict[str, Any], rng: np.random.Generator) -> Tensors:
     has_norms = family.startswith("qwen3")
 
     def product(name: str, rows: int, columns: int, scale: float) -> Tensors:
-        if "quantization_config" in config:
-            yield from _in_four_bits(name, rows, columns, scale, config["quantization_config"], rng)
+        how = config.get("quantization_config", {})
+        if how.get("quant_method") == "fp8":
+            yield from _in_eight_bits(name, rows, columns, scale, rng)
+        elif how:
+            yield from _in_four_bits(name, rows, columns, scale, how, rng)
         else:
             yield f"{name}.weight", _normal(rng, (rows, columns), scale)
         if config["attention_bias"]:
@@ -247,10 +270,19 @@ def _in_four_bits(
 ) -> Tensors:
     """GPTQ's: eight values in a word, along the input; a scale for each group of inputs; zero is 8."""
     groups = columns // how["group_size"]
-    yield f"{name}.qweight", rng.integers(-(1 << 31), 1 << 31, (columns // 8, rows)).astype("<i4")
+    values = rng.integers(1, 16, (8, columns // 8, rows), dtype="<u4")
+    yield f"{name}.qweight", sum(one << 4 * place for place, one in enumerate(values)).view("<i4")
     yield f"{name}.qzeros", np.full((groups, rows // 8), 0x77777777, "<i4")
     yield f"{name}.scales", np.full((groups, rows), scale / _FOUR_BITS_STD, "<f2")
     yield f"{name}.g_idx", (np.arange(columns) // how["group_size"]).astype("<i4")
+
+
+def _in_eight_bits(name: str, rows: int, columns: int, scale: float, rng: np.random.Generator) -> Tensors:
+    """FP8's: a scale for each block of weights."""
+    signs = rng.integers(0, 2, (rows, columns), dtype=np.uint8) << 7
+    yield f"{name}.weight", rng.choice(_EIGHT_BITS, (rows, columns)) | signs
+    blocks = (-(-rows // _BLOCK), -(-columns // _BLOCK))
+    yield f"{name}.weight_scale_inv", np.full(blocks, scale / _EIGHT_BITS_STD, "<f4")
 
 
 def _normal(rng: np.random.Generator, shape: tuple[int, ...], scale: float) -> np.ndarray[Any, Any]:

@@ -38,8 +38,8 @@ def test_an_answer_of_another_length_is_wrong(tokens):
     assert compared(tokens).wrong == 1
 
 
-def found(**policies):
-    return {"policies": policies}
+def found(*, distinct=90, **policies):
+    return {"policies": policies, "prompts": 96, "distinct": distinct}
 
 
 GOOD = {"same": 60, "ties": 30, "wrong": 0, "widest": 0.1, "misshapen": 0, "steps": {"split": 9}}
@@ -56,6 +56,11 @@ def test_it_fails_when_one_is_wrong_or_most_differ(changes):
 
 def test_it_fails_when_nothing_was_compared():
     assert not agreement.is_met(found())
+
+
+def test_it_fails_when_a_wrong_answer_would_be_the_right_one_of_most_prompts():
+    assert agreement.is_met(found(distinct=48, auto=GOOD))
+    assert not agreement.is_met(found(distinct=47, auto=GOOD))
 
 
 def test_prompts_are_of_all_lengths_and_some_begin_alike():
@@ -81,9 +86,8 @@ def test_small_models_of_every_family_have_weights_that_their_config_asks_for(sh
     header = json.loads(data[8 : 8 + size])
     assert max(one["data_offsets"][1] for one in header.values()) == len(data) - 8 - size
     assert {name.split(".")[2] for name in header if name.startswith("model.layers.")} == {"0", "1"}
-    assert {one["dtype"] for one in header.values()} == (
-        {"F32", "F16", "I32"} if shape.endswith("gptq") else {"F32"}
-    )
+    types = {"llama-8b-gptq": {"F32", "F16", "I32"}, "qwen3-30b-a3b-fp8": {"F32", "F8_E4M3"}}
+    assert {one["dtype"] for one in header.values()} == types.get(shape, {"F32"})
 
 
 @pytest.mark.parametrize(
@@ -118,8 +122,28 @@ def test_four_bits_stand_for_weights_as_large_as_those_of_32(tmp_path):
             continue
         words = tensors[f"{name}.qweight"].view("<u4")
         bits = np.stack([words >> (4 * place) & 15 for place in range(8)]).astype(float) - 8.0
+        assert abs(bits.mean()) < 0.02, "else every layer adds the same to every token"
         found[shape] = (bits * tensors[f"{name}.scales"][0, 0].astype(float)).std()
     assert found["llama-8b-gptq"] == pytest.approx(found["tiny"], rel=0.02)
+
+
+def test_eight_bits_stand_for_weights_as_large_as_those_of_32(tmp_path):
+    config = agreement._CONFIGS["qwen3-30b-a3b-fp8"] | {"num_hidden_layers": 1}
+    found = {}
+    for shape in ("qwen3-30b-a3b", "qwen3-30b-a3b-fp8"):
+        folder = write_model_folder(shape, tmp_path / shape, **config)
+        made = json.loads((folder / "config.json").read_text())
+        tensors = dict(_tensors(made, np.random.default_rng(1)))
+        name = "model.layers.0.mlp.experts.0.down_proj"
+        weights = tensors[f"{name}.weight"]
+        if weights.dtype == np.uint8:
+            exponent, mantissa = weights >> 3 & 15, weights & 7
+            size = 2.0 ** (exponent - 7.0) * (1 + mantissa / 8) * tensors[f"{name}.weight_scale_inv"][0, 0]
+            assert tensors[f"{name}.weight_scale_inv"].shape == (512 // 128, 256 // 128)
+            weights = np.where(weights >> 7, -size, size)
+        assert abs(weights.mean()) < weights.std() / 100
+        found[shape] = weights.std()
+    assert found["qwen3-30b-a3b-fp8"] == pytest.approx(found["qwen3-30b-a3b"], rel=0.02)
 
 
 def test_each_round_is_told_since_a_run_may_be_cut_short():
