@@ -49,6 +49,7 @@ def test_tokens_are_those_of_the_stock_loop_when_prefills_are_aborted_and_set_as
         assert (ran["wrong"], ran["in_force"]) == ([], policy)
         if policy != FUSED:
             assert ran["launches"] > 2 * tiny_classes.LAYERS, "prefills by layers, in slices of two"
+    assert served["asked"] == 0, "settings of context parallelism, by layers and in fused steps"
     masks_images = name == "Gemma3ForConditionalGeneration"
     assert (len(served["policies"]), FUSED in served["policies"]) == (2 + masks_images, masks_images)
     if served["images"]:

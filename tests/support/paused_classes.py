@@ -22,7 +22,14 @@ from stand_ins import PREFILLS_ONLY, stand_in
 from tiny_classes import LAYERS, MODELS, write_folder
 
 from in_sglang.bare_runner import BareRunner, apart
-from pdmuxd.engine.sglang.internals.layerpauses import LayerPauses, as_extend, decoder_layers, drop
+from pdmuxd.engine.sglang.api.symbols import sglang
+from pdmuxd.engine.sglang.internals.layerpauses import (
+    LayerPauses,
+    as_extend,
+    ask_settings_once,
+    decoder_layers,
+    drop,
+)
 from pdmuxd.engine.sglang.internals.slices import cut_into
 
 STEPS = 3
@@ -98,6 +105,7 @@ class Comparison:
         assert len(self.layers) == LAYERS, "no list of decoder layers"
         pauses, runner = LayerPauses(self.layers), self.runner
         self.pauses = pauses
+        ask_settings_once(sglang().boundary_layout)
         runner.forward_split_prefill = lambda batch, reinit_attn_backend=False, forward_count=1: (
             pauses.launch(runner, batch, forward_count)
         )

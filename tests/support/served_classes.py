@@ -24,6 +24,7 @@ from pdmuxd.engine.core.latency import DecodeCoefficients, FusedCoefficients, Pr
 from pdmuxd.engine.link.messages import EngineSettings, TenantSlo
 from pdmuxd.engine.link.predictors import Predictors, SoloRun
 from pdmuxd.engine.loop.loop import EngineLoop
+from pdmuxd.engine.sglang.api.symbols import sglang
 from pdmuxd.engine.sglang.environment import PluginEnvironment
 from pdmuxd.engine.sglang.launch.arguments import parse
 from pdmuxd.engine.sglang.launch.groups import find_device, write_groups_file
@@ -115,6 +116,7 @@ class Served:
         found |= {"images": takes_images(self.name), "alike": expected[ALIKE[0]] == expected[ALIKE[1]]}
 
         def drive(loop: EngineLoop) -> None:
+            asked = settings_asked()
             for version, policy in enumerate(self.policies, 1):
                 settings = settings_of(policy, version, self.sizes)
                 ack = loop.policy_runtime.apply(settings, loop.ledger)
@@ -134,10 +136,24 @@ class Served:
                     "set_aside": loop.prefill.preemptions - before,
                     "launches": layers.count(),
                 }
+            found["asked"] = len(asked)
 
         EngineLoop.run = drive  # type: ignore[method-assign]
         self.scheduler.run_event_loop()
         return found
+
+
+def settings_asked() -> list[None]:
+    """Has an element for each time from here on that a layer asks the settings about context parallelism."""
+    layout: Any = sglang().boundary_layout
+    asked, ask = list[None](), layout.is_dsa_enable_prefill_cp
+
+    def noted() -> bool:
+        asked.append(None)
+        return bool(ask())
+
+    layout.is_dsa_enable_prefill_cp = noted
+    return asked
 
 
 class Layers:

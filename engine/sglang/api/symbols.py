@@ -97,6 +97,7 @@ class SglangApi:
     ParallelContext: Annotated[type[process.ParallelOverride], f"{_RUNTIME}:ParallelContext"]
     get_exec: Annotated[Callable[[], process.Exec], f"{_RUNTIME}:get_exec"]
     get_forward: Annotated[Callable[[], process.ForwardFlags], f"{_RUNTIME}:get_forward"]
+    boundary_layout: Annotated[process.BoundaryLayout, "sglang.srt.layers.layer_boundary.layout"]
     pdmux_prefill_tp_group: Annotated[
         Callable[[], AbstractContextManager[object]],
         "sglang.srt.distributed.parallel_state:pdmux_prefill_tp_group",

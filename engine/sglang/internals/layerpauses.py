@@ -21,6 +21,7 @@ from greenlet import GreenletExit, getcurrent, greenlet
 from pdmuxd.engine.core.errors import EngineError
 from pdmuxd.engine.sglang.api.symbols import sglang
 from pdmuxd.engine.sglang.api.types.model import AttentionBackend, ModelRunner
+from pdmuxd.engine.sglang.api.types.process import BoundaryLayout
 from pdmuxd.engine.sglang.api.types.requests import ForwardBatch
 from pdmuxd.engine.sglang.internals.slices import TokenSlice, called_in_slices, slices_of, wanted
 
@@ -203,6 +204,15 @@ def as_extend(batch: ForwardBatch) -> Iterator[None]:
         yield
     finally:
         batch.forward_mode = modes.SPLIT_PREFILL
+
+
+def ask_settings_once(layout: BoundaryLayout) -> None:
+    """Keep what SGLang's settings say of context parallelism, which do not change once the model is loaded.
+
+    In EXTEND, SGLang asks them four times a layer; in SPLIT_PREFILL it does not.
+    """
+    answer = layout._cp_gathers_over_attn_cp()
+    layout._cp_gathers_over_attn_cp = lambda: answer
 
 
 _MASKS = ("custom_mask", "mask_indptr", "image_token_ranges")

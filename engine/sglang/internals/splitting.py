@@ -12,13 +12,19 @@ import math
 import torch
 
 from pdmuxd.engine.core.errors import EngineError
+from pdmuxd.engine.sglang.api.symbols import sglang
 from pdmuxd.engine.sglang.api.types.device import Tensor
 from pdmuxd.engine.sglang.api.types.model import ModelRunner
 from pdmuxd.engine.sglang.api.types.requests import Batch, ForwardBatch
 from pdmuxd.engine.sglang.api.types.scheduler import Scheduler
 from pdmuxd.engine.sglang.internals.describe import fused_graph_tokens
 from pdmuxd.engine.sglang.internals.images import masks_images
-from pdmuxd.engine.sglang.internals.layerpauses import LayerPauses, decoder_layers, drop
+from pdmuxd.engine.sglang.internals.layerpauses import (
+    LayerPauses,
+    ask_settings_once,
+    decoder_layers,
+    drop,
+)
 from pdmuxd.engine.sglang.internals.marlin_locks import keep_apart, marlin_layers, why_shared
 from pdmuxd.engine.sglang.internals.probes import MODELS_OWN, ProbeBatches, has_state_slots
 from pdmuxd.engine.sglang.internals.scheduler import SchedulerPort
@@ -107,6 +113,7 @@ class Splitting:
         if not layers:
             return f"{name} has no list of {self._layers} decoder layers"
         pauses = self.pauses = LayerPauses(layers)
+        ask_settings_once(sglang().boundary_layout)
         if marlins:
             # Graphs of decode were captured before, with the layers' locks.
             keep_apart(marlins, is_prefill=lambda: pauses.running is not None)

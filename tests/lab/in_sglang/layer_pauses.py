@@ -6,8 +6,10 @@
 
 Made-up weights, SGLang's model runner without a server. One prompt is prefilled whole and in slices of two
 layers, on all SMs and on a partition, and across both; two prefills are set aside in each other. Then what
-the host needs to launch a slice, by turns: by SGLang's own split and by pauses, each on an idle device. Then
-whole prefills, and decode steps from a graph, with the layers as they are and with layers that may pause.
+the host needs to launch a slice, by turns, each on an idle device: by SGLang's own split, by pauses, and by
+pauses while each layer asks SGLang's settings about context parallelism ("asking"); `_more_us` has the
+quarters of the differences to the first of these. Then whole prefills, and decode steps from a graph, with
+the layers as they are and with layers that may pause.
 Ends by itself after `--budget-s`, loading not counted. Exit code 1 if logits differ.
 """
 
@@ -16,6 +18,7 @@ from __future__ import annotations
 import argparse
 import gc
 import json
+import random
 import statistics
 import tempfile
 import time
@@ -30,8 +33,15 @@ import torch
 from gpu_servers.model_folder import SHAPES, write_model_folder
 from in_sglang.bare_runner import BareRunner, apart
 from pdmuxd.engine.core.partitions import SmRules
+from pdmuxd.engine.sglang.api.symbols import sglang
 from pdmuxd.engine.sglang.environment import PluginEnvironment
-from pdmuxd.engine.sglang.internals.layerpauses import LayerPauses, as_extend, decoder_layers, drop
+from pdmuxd.engine.sglang.internals.layerpauses import (
+    LayerPauses,
+    as_extend,
+    ask_settings_once,
+    decoder_layers,
+    drop,
+)
 from pdmuxd.engine.sglang.internals.splitting import ROUNDINGS
 from pdmuxd.engine.sglang.partition_tables import make_table, sm_rules_of
 
@@ -54,10 +64,15 @@ class Arms:
         self._pausing = [layer.forward for layer in self.layers]
         self._own = bare.runner.forward_split_prefill
         self.has_own = hasattr(bare.runner.model, "forward_split_prefill")
+        self._layout = sglang().boundary_layout
+        self._asking = self._layout._cp_gathers_over_attn_cp
+        ask_settings_once(self._layout)
+        self._kept = self._layout._cp_gathers_over_attn_cp
 
-    def take(self, *, pauses: bool) -> None:
-        """Launch by pauses, or as SGLang does."""
+    def take(self, *, pauses: bool, asking: bool = False) -> None:
+        """Launch by pauses, or as SGLang does; `asking`: each layer asks SGLang's settings, as without us."""
         runner = self.bare.runner
+        self._layout._cp_gathers_over_attn_cp = self._asking if asking else self._kept
         for layer, pausing in zip(self.layers, self._pausing, strict=True):
             layer.__dict__.pop("forward", None)
             if pauses:
@@ -152,29 +167,36 @@ def _set_aside(arms: Arms, prompts: list[list[int]], expected: Any) -> float:
 def slices(arms: Arms, prompts: list[list[int]], deadline_s: float, rounds: int) -> Iterator[dict[str, Any]]:
     """Microseconds to launch a slice, by its place in the prefill and by arm."""
     took: dict[tuple[str, str], list[float]] = {}
-    names = ("sglang", "pauses") if arms.has_own else ("pauses",)
+    names = ("sglang", "asking", "pauses") if arms.has_own else ("asking", "pauses")
     for turn in range(rounds):
         if turn > 3 and time.monotonic() > deadline_s:
             break
-        for name in names if turn % 2 else names[::-1]:
-            arms.take(pauses=name == "pauses")
+        for name in random.Random(turn).sample(names, len(names)):
+            arms.take(pauses=name != "sglang", asking=name != "pauses")
+            # Python's caches are of the one before.
+            for _ in _prefill(arms, prompts):
+                pass
             for place, taken_s in _prefill(arms, prompts):
                 if turn:
                     took.setdefault((place, name), []).append(taken_s * 1e6)
     for place in ("first", "middle", "last"):
-        row: dict[str, Any] = {"slice": place}
+        row: dict[str, Any] = {"slice": place, "count": len(took[place, names[0]])}
         for name in names:
-            row |= {f"{name}_us": statistics.median(took[place, name]), "count": len(took[place, name])}
-        yield _with_ratio(row, *names)
+            row[f"{name}_us"] = statistics.median(took[place, name])
+        for name in names[1:]:
+            # By the same slice of the same turn: a machine's speed changes from turn to turn.
+            more = [a - b for a, b in zip(took[place, name], took[place, names[0]], strict=True)]
+            row[f"{name}_more_us"] = [round(one, 1) for one in statistics.quantiles(more, n=4)]
+        yield _with_ratio(row, names[0], names[-1])
     counts = {"first": 1, "middle": -(-arms.bare.layers // SLICE) - 2, "last": 1}
     row = {"slice": "a whole prefill"}
     for name in names:
         row[f"{name}_us"] = sum(statistics.median(took[place, name]) * n for place, n in counts.items())
-    yield _with_ratio(row, *names)
+    yield _with_ratio(row, names[0], names[-1])
 
 
-def _with_ratio(row: dict[str, Any], first: str, second: str = "") -> dict[str, Any]:
-    return row | ({"ratio": row[f"{second}_us"] / row[f"{first}_us"]} if second else {})
+def _with_ratio(row: dict[str, Any], first: str, second: str) -> dict[str, Any]:
+    return row | {"ratio": row[f"{second}_us"] / row[f"{first}_us"]}
 
 
 def _prefill(arms: Arms, prompts: list[list[int]]) -> Iterator[tuple[str, float]]:
@@ -305,7 +327,7 @@ def main(argv: list[str] | None = None) -> int:
         backend, dtype = type(bare.runner.attn_backend).__name__, bare.runner.dtype
         say({"attention": backend, "dtype": str(dtype), "layers": bare.layers, "own": arms.has_own})
         deadline_s = time.monotonic() + options.budget_s
-        prompts = bare.prompts(options.tokens, 90, seed=1)
+        prompts = bare.prompts(options.tokens, min(90, options.tokens), seed=1)
         found = compare(arms, prompts, partitions())
         allowed = ROUNDINGS * torch.finfo(dtype).eps
         worst = max(value for key, value in found.items() if not key.startswith("SGLang"))

@@ -52,6 +52,13 @@ class ForwardFlags(Protocol):
     """Those that are no context variables."""
 
 
+class BoundaryLayout(Protocol):
+    """`sglang.srt.layers.layer_boundary.layout`: which rank has which rows between two parts of a layer."""
+
+    _cp_gathers_over_attn_cp: Callable[[], bool]
+    """Whether context-parallel ranks gather them, by the settings alone."""
+
+
 class SmallCopy(Protocol):
     """`try_small_copy`."""
 
