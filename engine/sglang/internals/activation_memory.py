@@ -4,7 +4,8 @@ PyTorch keeps, for each stream, what a prefill there took for the next one. Once
 gives back all that no tensor has, of all streams, and waits until the device has nothing to do: 101 ms beside
 92 ms of work, 217 beside 189; on an idle device 8 ms for 11.6 GiB. Taking memory takes 0.1 to 2 ms, whatever
 runs (one H200, driver 580, PyTorch 2.14, 2026-11-28). When a prefill begins, the one before has ended and at
-most the last decode step runs, which its turn waits for in any case.
+most the last decode step runs, which its turn waits for in any case. Under load that took 25, 32 and once
+217 ms (docs/measurements/h200.md), for which decode waits.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ class ActivationMemory:
             if not self._has_told:
                 _log.info(
                     "pdmuxd: the prefills of all partitions together fill the memory: it is given back when "
-                    "a prefill begins, which takes some 10 ms; a lower --mem-fraction-static avoids it"
+                    "a prefill begins, and decode may wait 200 ms; a lower --mem-fraction-static avoids it"
                 )
             self._has_told = True
         self._kept_tokens[stream] = new_tokens
