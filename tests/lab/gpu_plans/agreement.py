@@ -14,7 +14,8 @@ where most prompts share their answer, so that no difference would show. Among t
 is held to a regular expression, which it must match. CI compares exactly, in float32, on a CPU
 (tests/sglang).
 
-FP8 by `--quantization fp8` cannot be judged so: SGLang scales the experts' inputs by the largest of a whole
+`--policies stock` asks SGLang as it comes, without the plugin: what differs there is not ours. FP8 by
+`--quantization fp8` cannot be judged otherwise: SGLang scales the experts' inputs by the largest of a whole
 batch, and then answers depend on what runs beside them. `qwen3-30b-a3b-fp8` has a scale for each token.
 """
 
@@ -56,6 +57,8 @@ from pdmuxd.daemon.bench.servers.server import ArmError
 
 TIE = 0.3
 """Largest difference of log probabilities that rounding may turn round."""
+STOCK = "stock"
+"""In place of policies: SGLang without the plugin."""
 _WITHIN_S = 2.0
 _HEADS: dict[str, object] = {"head_dim": 128, "num_attention_heads": 4, "num_key_value_heads": 2}
 _SIZES: dict[str, object] = {
@@ -252,7 +255,8 @@ async def measure(options: Options, folder: Path) -> dict[str, Any]:
     )
     # Of the policies with splits of their own, the arm would make the server with all splits of `duet`.
     first = "auto" if options.partitions else options.policies[0]
-    arm, log = Arm(name=f"ours:{first}"), options.log_dir / "agreement.log"
+    is_stock = options.policies == [STOCK]
+    arm, log = Arm(name=STOCK if is_stock else f"ours:{first}"), options.log_dir / "agreement.log"
     extra = ("--grammar-backend", "xgrammar")
     prompts = prompts_of(options.count, longest=options.longest, vocab=512)
     async with contextlib.AsyncExitStack() as stack:
@@ -280,13 +284,15 @@ async def measure(options: Options, folder: Path) -> dict[str, Any]:
             rounds += 1
             for policy, agreement in found.items():
                 await make_idle(session)
-                await link.set(policy=policy, tbt_ms=20.0)
-                link.reset()
+                if not is_stock:
+                    await link.set(policy=policy, tbt_ms=20.0)
+                    link.reset()
                 together, formed = await ask_together(session, prompts, new=options.new_tokens)
                 agreement.misshapen += sum(not re.fullmatch(_FORM, text) for text in formed)
                 for one, other in zip(alone, together, strict=True):
                     agreement.add(one, other.tokens)
-                steps[policy].update(steps_by(link.report()["steps"], parts=1))
+                if not is_stock:
+                    steps[policy].update(steps_by(link.report()["steps"], parts=1))
             print(said_of(rounds, time.monotonic() - begin_s, found), flush=True)
     return {
         "what": "agreement",
@@ -358,7 +364,10 @@ def options_of(argv: list[str] | None = None) -> Options:
     parser.add_argument("--new-tokens", type=int, default=32, help="of each answer")
     parser.add_argument("--for-s", type=float, default=0.0, help="go on for so long (default: one round)")
     parser.add_argument("--tp-size", type=int, default=1)
-    return parse_run(parser, argv, Options)
+    options = parse_run(parser, argv, Options)
+    if STOCK in options.policies and len(options.policies) > 1:
+        parser.error(f"--policies: {STOCK} stands alone, since it is another server")
+    return options
 
 
 def main(argv: list[str] | None = None) -> int:

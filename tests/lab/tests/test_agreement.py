@@ -146,6 +146,14 @@ def test_eight_bits_stand_for_weights_as_large_as_those_of_32(tmp_path):
     assert found["qwen3-30b-a3b-fp8"] == pytest.approx(found["qwen3-30b-a3b"], rel=0.02)
 
 
+def test_stock_sglang_stands_alone_since_it_is_another_server(capsys):
+    assert agreement.options_of(["--policies", "stock"]).policies == ["stock"]
+    with pytest.raises(SystemExit) as refused:
+        agreement.options_of(["--policies", "auto,stock"])
+    assert refused.value.code == 2
+    assert "--policies: stock stands alone" in capsys.readouterr().err
+
+
 def test_each_round_is_told_since_a_run_may_be_cut_short():
     found = {"auto": compared((5, 6, 7), (9, 6, 7)), "muxwise": compared((5, 9, 1))}
     told = agreement.said_of(2, 61.4, found)
