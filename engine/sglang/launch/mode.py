@@ -23,7 +23,10 @@ OWN_STREAM = "its experts run on a stream of their own, which has all SMs"
 OWN_SUM = "with several GPUs it sums over one communicator for both streams"
 SPLIT_MARLIN = "PDMUXD_SPLIT_MARLIN"
 """`1` gives prefill locks of its own for Marlin's linear layers, so that they can be split."""
-MARLIN = f"Marlin's locks are a layer's; prefill's own gained nothing on a GPU: {SPLIT_MARLIN}=1 tries them"
+MARLIN = (
+    "prefill and decode would share Marlin's locks, and locks of prefill's own gained nothing on a GPU "
+    f"({SPLIT_MARLIN}=1 makes them)"
+)
 MARLIN_EXPERTS = "prefill has no Marlin locks of its own for experts of few bits"
 
 ENCODERS = frozenset(

@@ -140,7 +140,7 @@ def test_it_says_how_a_model_would_be_served_before_anything_is_loaded(tmp_path:
     assert findings["weights"].detail == ("61.0 GB on each GPU, of 86; --mem-fraction-static will be 0.832")
     fused = of_model(folder, "--quantization", "gptq_marlin")["model"]
     assert fused.verdict is Verdict.INFO
-    assert fused.detail.startswith("fused steps: Marlin's locks")
+    assert fused.detail.startswith("fused steps: prefill and decode would share Marlin's locks")
     assert "no GPU is here" in of_model(folder, gb=None)["weights"].detail
 
 

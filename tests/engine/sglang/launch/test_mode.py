@@ -72,7 +72,7 @@ def test_a_folder_of_marlins_is_told_by_the_variable(
         monkeypatch.setenv(mode.SPLIT_MARLIN, value)
     told = mode_of(str(tmp_path), (), tp_size=1)
     assert told == (mode.SPLIT if is_split else f"fused steps: {mode.MARLIN}")
-    assert is_split or f"{mode.SPLIT_MARLIN}=1 tries them" in (told or "")
+    assert is_split or f"{mode.SPLIT_MARLIN}=1 makes them" in (told or "")
 
 
 def test_some_models_are_split_on_one_gpu_alone() -> None:
