@@ -376,6 +376,10 @@ class EmulatedPrefillStream:
         port.spend(layer_launch_s * count)
         return works[0].start, works[-1].end, (batch if batch.layers_launched == total * slices else None)
 
+    def waits_for_device(self, new_tokens: int, stream_group: int) -> bool:  # noqa: ARG002 - the interface
+        """Say no: it has memory for every prefill that it begins."""
+        return False
+
     def finish_prefill(
         self,
         batch: EmulatedPrefill,

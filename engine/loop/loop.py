@@ -112,6 +112,7 @@ class EngineLoop:
             ledger=self.ledger,
             policy_runtime=policy_runtime,
             layers=port.state.layers,
+            waits_for_device=port.prefill.waits_for_device,
         )
 
     def now_s(self) -> float:

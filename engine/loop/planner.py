@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from pdmuxd.engine.core.types import Decision, Mode, Observation
@@ -38,12 +39,16 @@ class Planner:
         ledger: RequestBook,
         policy_runtime: PolicyRuntime,
         layers: int,
+        waits_for_device: Callable[[int, int], bool],
     ) -> None:
+        """`waits_for_device`: whether a prefill of so many tokens, formed for a group's streams, would wait
+        for all that the device has in flight."""
         self._view = view
         self._turns = turns
         self._ledger = ledger
         self._policy_runtime = policy_runtime
         self._layers = layers
+        self._waits_for_device = waits_for_device
         self._looked_s = 0.0
 
     def plan(self, done: Done, now_s: float) -> StepPlan:
@@ -103,9 +108,13 @@ class Planner:
         after that is launched: 14 ms per batch (one H200, Llama-8B, TBT target 20 ms, 2026-11-22)."""
         chosen = self._ask(self._view.observe_behind(now_s))
         decision = chosen.decision
-        if decision.mode is Mode.SPLIT and decision.admit and decision.decode_steps:
-            return replace(chosen, behind=True)
-        return None
+        if decision.mode is not Mode.SPLIT or not decision.admit or not decision.decode_steps:
+            return None
+        begun = set(decision.admit)
+        tokens = sum(entry.new_tokens for entry in chosen.obs.waiting if entry.request_id in begun)
+        if self._waits_for_device(tokens, self._policy_runtime.stream_group(decision)):
+            return None  # decode would wait for layers of the prefill that runs
+        return replace(chosen, behind=True)
 
     def _ask(self, obs: Observation) -> _Choice:
         decision, state = self._policy_runtime.decide(obs)

@@ -141,6 +141,10 @@ class PrefillStream(Protocol):
         """Take KV for these requests; a batch at layer 0, or None if none of them fits. Its `reqs` are the
         requests in it. `graph`: to be run as one, if the engine has such."""
 
+    def waits_for_device(self, new_tokens: int, stream_group: int) -> bool:
+        """Whether to form a prefill of so many tokens for the streams of this group would wait until the
+        device has nothing to do, now."""
+
     def launch_layers(self, batch: Any, layers: int, slices: int) -> tuple[Any, Any, Any]:
         """The next layers of a batch; with `slices` over 1, of one prompt, the next of so many parts into
         which each layer is cut by tokens: (start event, end event, result). The result is None until the last

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
@@ -110,6 +111,8 @@ class FakePort:
         self.on_release: Callable[[FakeRequest], object] = lambda _: None
         """Whom SGLang tells that it lets go of an aborted request."""
         self.does_not_fit: set[str] = set()
+        self.memory_tokens = math.inf
+        """What a prefill may have for which no memory has to be given back."""
         self.held: list[str] = []
         """Whose first token was not sent yet."""
         self.after_layers: Callable[[], None] = lambda: None
@@ -290,6 +293,10 @@ class FakePort:
         timing = [by_id[name] for name in request_ids if name in by_id and name not in self.does_not_fit]
         self.waiting = [request for request in self.waiting if request not in timing]
         return FakeBatch(timing) if timing else None
+
+    def waits_for_device(self, new_tokens: int, stream_group: int) -> bool:
+        assert stream_group < len(self._streams.groups)
+        return new_tokens > self.memory_tokens
 
     def launch_layers(
         self, batch: FakeBatch, layers: int, slices: int = 1

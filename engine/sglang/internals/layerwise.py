@@ -70,6 +70,10 @@ class SchedulerPrefill:
         batch.formed = self._streams.mark(s.schedule_stream)
         return batch
 
+    def waits_for_device(self, new_tokens: int, stream_group: int) -> bool:
+        """Whether memory has to be given back before a prefill of so many tokens is launched there."""
+        return self._memory.is_short(self._streams.groups[stream_group].prefill, new_tokens)
+
     def launch_layers(
         self, batch: PrefillBatch, layers: int, slices: int = 1
     ) -> tuple[Event, Event, BatchResult | None]:

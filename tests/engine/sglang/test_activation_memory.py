@@ -41,6 +41,17 @@ def test_what_all_streams_keep_is_given_back_before_one_is_short_of_memory():
     assert gpu.given_back == 1
 
 
+def test_whether_it_is_short_can_be_asked_before_and_changes_nothing():
+    gpu = Driver()
+    for stream in "abc":
+        gpu.prefill(stream, 30)
+    asked = [gpu.memory.is_short("d", 30), gpu.memory.is_short("a", 30), gpu.memory.is_short("a", 31)]
+    assert (asked, gpu.given_back) == ([True, False, True], 0)
+    gpu.prefill("d", 30)
+    assert gpu.given_back == 1
+    assert not gpu.memory.is_short("a", 30)
+
+
 def test_it_is_told_once_that_memory_is_short(caplog):
     gpu = Driver()
     with caplog.at_level("INFO"):

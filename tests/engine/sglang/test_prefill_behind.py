@@ -84,6 +84,21 @@ def test_anything_but_a_split_beside_decode_waits_for_the_end(answer):
     assert rig.loop.state.policy_state == "at first, asked", "as the first answer left it"
 
 
+def test_a_prefill_that_the_device_must_be_idle_for_waits_for_the_end():
+    behind = split(admit=("b",), prefill_layers=2, **COLOCATED)
+    for memory_tokens in (10, 9):
+        rig = Rig()
+        ending(rig, "b")  # of 10 tokens
+        rig.port.memory_tokens = memory_tokens
+        both(rig, split(**COLOCATED), behind)
+        assert (("layers", 2, "b") in rig.port.log) is (memory_tokens == 10)
+    assert rig.port.log == [("decode", "z"), ("read", "z")], "decode would wait for layers of a"
+    rig.device.finish_prefill(marks=4)
+    rig.port.log.clear()
+    rig.turn(behind)
+    assert rig.port.log[:3] == [("finish", "a"), ("decode", "z", "a"), ("layers", 2, "b")]
+
+
 def test_nobody_is_asked_when_nobody_waits():
     rig = Rig()
     ending(rig)
