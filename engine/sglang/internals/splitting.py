@@ -70,6 +70,7 @@ class Splitting:
         """Why the model cannot be split; empty if it can."""
         why = self._without_trying()
         if not why:
+            ask_settings_once(sglang().boundary_layout)
             captured = max(fused_graph_tokens(self._s.tp_worker.model_runner), default=0)
             # Every rank tries, since their batches sum with each other; the first one says what it came to.
             lengths = (max(_LENGTHS[0], captured + 1), _LENGTHS[1])
@@ -113,7 +114,6 @@ class Splitting:
         if not layers:
             return f"{name} has no list of {self._layers} decoder layers"
         pauses = self.pauses = LayerPauses(layers)
-        ask_settings_once(sglang().boundary_layout)
         if marlins:
             # Graphs of decode were captured before, with the layers' locks.
             keep_apart(marlins, is_prefill=lambda: pauses.running is not None)
