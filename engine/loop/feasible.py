@@ -57,6 +57,11 @@ def _by_themselves(decision: Decision, obs: Observation, tokens: int) -> Decisio
     )
 
 
+def admitted_tokens(decision: Decision, obs: Observation) -> int:
+    """New tokens of the requests that it admits, as far as they are known before."""
+    return sum(request.new_tokens for request in obs.waiting if request.request_id in decision.admit)
+
+
 def _within_memory(decision: Decision, obs: Observation, table: PartitionTable) -> Decision:
     """A prompt whose activations memory does not hold at once is prefilled in chunks, one per fused step,
     whatever the policy knows of that: `auto` does, the others would run it whole."""
@@ -67,8 +72,7 @@ def _within_memory(decision: Decision, obs: Observation, table: PartitionTable) 
     if decision.mode is Mode.FUSED and decision.token_budget:
         return decision if decision.token_budget <= most else replace(decision, token_budget=most)
     begun = chunked is not None and not limits.holds(chunked.shape.new_tokens)
-    admitted = (r.new_tokens for r in obs.waiting if r.request_id in decision.admit)
-    if not begun and (not decision.admit or limits.holds(sum(admitted))):
+    if not begun and (not decision.admit or limits.holds(admitted_tokens(decision, obs))):
         return decision
     return Decision(
         mode=Mode.FUSED,

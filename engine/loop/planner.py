@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from pdmuxd.engine.core.types import Decision, Mode, Observation
 from pdmuxd.engine.loop.decode_turns import DecodeTurns
-from pdmuxd.engine.loop.feasible import feasible, nothing_begun
+from pdmuxd.engine.loop.feasible import admitted_tokens, feasible, nothing_begun
 from pdmuxd.engine.loop.policy_runtime import PolicyRuntime
 from pdmuxd.engine.loop.requests import RefusalCause, RequestBook
 from pdmuxd.engine.loop.step_plan import Done, StepPlan
@@ -110,8 +110,7 @@ class Planner:
         decision = chosen.decision
         if decision.mode is not Mode.SPLIT or not decision.admit or not decision.decode_steps:
             return None
-        begun = set(decision.admit)
-        tokens = sum(entry.new_tokens for entry in chosen.obs.waiting if entry.request_id in begun)
+        tokens = admitted_tokens(decision, chosen.obs)
         if self._waits_for_device(tokens, self._policy_runtime.stream_group(decision)):
             return None  # decode would wait for layers of the prefill that runs
         return replace(chosen, behind=True)

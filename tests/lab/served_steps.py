@@ -35,6 +35,7 @@ DRAWS, BLOCK_TOKENS, MARGIN = 4000, 128, 1.1
 SEEN_STEPS, ENOUGH = 2, 10
 """Steps of a prompt before it bounds others, and those of one prompt and batch size whose scatter is told."""
 STOOD_STILL_MS, IDLE_MS = 20.0, 400.0
+"""What lies between two steps beyond the second one: what is told, and from when on nobody had decoded."""
 
 
 def quantiles(values: Sequence[float]) -> str:
