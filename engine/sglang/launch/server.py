@@ -43,6 +43,10 @@ _NCCL_ORDER = "NCCL_LAUNCH_ORDER_IMPLICIT"
 """Prefill and decode sum over two communicators. NCCL (2.26 and newer) then launches their kernels in the
 order of the host's calls on every GPU, so that none waits in the one and another in the other (its guide,
 "Using multiple NCCL communicators concurrently"). Not measured here."""
+_DEEP_GEMM = "SGLANG_JIT_DEEPGEMM_FAST_WARMUP"
+"""With chunks of -1 SGLang would launch each of DeepGEMM's products for every number of rows up to 65,536 at
+each start (`compile_utils.py` of 0.5.23); so it takes 3,072 numbers up to 16,384. The warm-up asks about all
+others."""
 _USERS_GRAPHS = {
     *("--cuda-graph-config", "--cuda-graph-bs-prefill", "--cuda-graph-max-bs-prefill"),
     *("--cuda-graph-backend-prefill", "--disable-prefill-cuda-graph", "--disable-cuda-graph"),
@@ -61,6 +65,7 @@ def plugin_environment(arguments: Arguments, table: PartitionTable) -> dict[str,
         WHOLE_GRAPHS: "" if _has_graphs(arguments) else "1",
         KERNELS: "1" if arguments.partition_kernels else "0",
         KERNELS_FILE: arguments.kernels_file or "",
+        _DEEP_GEMM: os.environ.get(_DEEP_GEMM, "1"),
     }
     if arguments.tp_size > 1:
         found[_NCCL_ORDER] = os.environ.get(_NCCL_ORDER, "1")

@@ -57,7 +57,7 @@ LAYERS = 6
 """With weights and KV of their own, so that nothing is found in the L2 cache."""
 
 LAYERED = {"overlay": overlay, "prefill-graphs": prefill_graphs}
-Launch = Callable[[], None]
+Launch = Callable[[], object]
 _kept: list[Any] = []
 """Green contexts, and what graphs read: both must outlive their use."""
 

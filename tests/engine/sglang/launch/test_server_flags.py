@@ -69,6 +69,13 @@ def test_sums_of_two_communicators_are_launched_in_order_when_there_are_several_
     assert environment(tp_size=2)["NCCL_LAUNCH_ORDER_IMPLICIT"] == "0"
 
 
+def test_deep_gemms_products_are_tried_for_few_numbers_of_rows_unless_the_operator_wants_all(monkeypatch):
+    monkeypatch.delenv("SGLANG_JIT_DEEPGEMM_FAST_WARMUP", raising=False)
+    assert environment()["SGLANG_JIT_DEEPGEMM_FAST_WARMUP"] == "1"
+    monkeypatch.setenv("SGLANG_JIT_DEEPGEMM_FAST_WARMUP", "0")
+    assert environment()["SGLANG_JIT_DEEPGEMM_FAST_WARMUP"] == "0"
+
+
 def environment(*extra, tp_size=1):
     words = ["--model", "m", "--served-model", "m", "--port", "1", "--tp-size", str(tp_size), "--", *extra]
     table = make_table(RULES, PluginEnvironment(policy="auto", link=None, partitions=None))
