@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import logging
 import os
-import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
@@ -32,7 +31,6 @@ from pdmuxd.engine.sglang.api.types.scheduler import Scheduler
 from pdmuxd.engine.sglang.environment import PluginEnvironment
 from pdmuxd.engine.sglang.gauges import GpuGauges
 from pdmuxd.engine.sglang.internals import (
-    deep_gemm_sms,
     describe,
     direct_tokens,
     expert_bits,
@@ -209,8 +207,6 @@ def _before_capture(process: _Process, runner: ModelRunner) -> None:
             process.kernels, process.streams, runner, process.environment.kernels_file
         )
         process.kernels.attention = partition_kernels.tell_attention(process.kernels, process.streams, runner)
-        if "deep_gemm" in sys.modules:  # SGLang imports it where it may multiply with it
-            deep_gemm_sms.tell(process.kernels, sys.modules["deep_gemm"])
     process.phases.begin("capturing graphs")
 
 

@@ -3,10 +3,10 @@
     python tests/lab fp8-products --out FOLDER [--model qwen3-8b] [--sms 100 116] [--compile-only]
 
 For each partition, number of rows and product of a layer: milliseconds of one product in a graph of several
-layers' weights, by SGLang's own functions, quantizing the input included. `told` is what the engine does
-(`engine/sglang/internals/deep_gemm_sms.py`); its results are compared bit by bit with those of `as it is`.
-Then what launching one costs the host. DeepGEMM compiles each kernel when it is first needed, 10 s or so, and
-keeps it: `--compile-only` launches each point once, and may run in several processes with other SMs each.
+layers' weights, by SGLang's own functions, quantizing the input included. The results of `told` are compared
+bit by bit with those of `as it is`. The engine tells nothing (docs/decisions/0099-deepgemm-and-its-sms.md).
+DeepGEMM compiles each kernel when it is first needed, in some 5 s, and keeps it: `--compile-only` launches
+each point once, and may run in several processes with other SMs each.
 """
 
 from __future__ import annotations
@@ -23,15 +23,12 @@ from typing import Any
 import torch
 
 from in_sglang.partition_kernels import SHAPES, TOTAL_SMS, alone_ms, captured, part
-from pdmuxd.engine.sglang.internals import deep_gemm_sms
-from pdmuxd.engine.sglang.internals.partition_kernels import make_kernels
 
 PREFILL_SMS, PREFILL_ROWS = (124, 116, 108, 100, 92, 84, 68, 52), (512, 1024, 4096)
 DECODE_SMS, DECODE_ROWS = (80, 64, 48, 40, 24, 16, 8), (16, 64)
 BLOCK = [128, 128]
 LAYERS = 4
 """With weights of their own, so that none is found in the L2 cache."""
-LAUNCHES = 300
 
 Product = Callable[..., torch.Tensor]
 
@@ -63,10 +60,6 @@ def measured(model: str, wanted: list[int], *, compile_only: bool) -> Iterator[d
     import deep_gemm
     from sglang.srt.layers.quantization import fp8_utils
 
-    kernels = make_kernels(TOTAL_SMS)
-    if kernels is None:
-        raise SystemExit("this PyTorch cannot be told of a partition's SMs")
-    deep_gemm_sms.tell(kernels, deep_gemm)
     by_deep_gemm: Product = fp8_utils.deepgemm_w8a8_block_fp8_linear_with_fallback
     layers = {name: Layer(*shape) for name, shape in SHAPES[model].items()}
     streams: dict[int, Any] = {}
@@ -82,12 +75,14 @@ def measured(model: str, wanted: list[int], *, compile_only: bool) -> Iterator[d
             found[name], results = {}, []
             for way, (told, multiply) in ways.items():
                 torch.cuda.synchronize()
-                with kernels.on(told), torch.cuda.stream(stream):
+                deep_gemm.set_num_sms(told)
+                with torch.cuda.stream(stream):
                     results.append(layers[name].launch(multiply, x))
                     stream.synchronize()
                     if not compile_only:
                         graph = captured(stream, partial(layers[name].launch, multiply, x))
                         found[name][way] = round(alone_ms(graph, stream) / LAYERS, 5)
+                deep_gemm.set_num_sms(TOTAL_SMS)
             same &= all(map(torch.equal, *results[:2]))
         row: dict[str, Any] = {"model": model, "sms": sms, "rows": rows, "is_same": same}
         if compile_only:
@@ -96,23 +91,6 @@ def measured(model: str, wanted: list[int], *, compile_only: bool) -> Iterator[d
             row["ms"] = found
             row["layer_ms"] = {way: round(sum(each[way] for each in found.values()), 4) for way in ways}
         yield row
-    if not compile_only:
-        yield {"host_us": _host_us(kernels, layers["qkv"], by_deep_gemm)}
-
-
-def _host_us(kernels: Any, layer: Layer, multiply: Product) -> dict[str, float]:
-    x = torch.randn(16, layer.weights.shape[2], device="cuda", dtype=torch.bfloat16)
-    found = {}
-    for way, sms in (("as it is", TOTAL_SMS), ("told", 100)) * 2:
-        with kernels.on(sms):
-            multiply(x, layer.weights[0], BLOCK, layer.scales[0])
-            torch.cuda.synchronize()
-            began_s = time.perf_counter()
-            for _ in range(LAUNCHES):
-                multiply(x, layer.weights[0], BLOCK, layer.scales[0])
-            found[way] = round((time.perf_counter() - began_s) / LAUNCHES * 1e6, 2)
-            torch.cuda.synchronize()
-    return found
 
 
 def main(argv: list[str] | None = None) -> int:
