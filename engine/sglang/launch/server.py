@@ -45,8 +45,8 @@ order of the host's calls on every GPU, so that none waits in the one and anothe
 "Using multiple NCCL communicators concurrently"). Not measured here."""
 _DEEP_GEMM = "SGLANG_JIT_DEEPGEMM_FAST_WARMUP"
 """With chunks of -1 SGLang would launch each of DeepGEMM's products for every number of rows up to 65,536 at
-each start (`compile_utils.py` of 0.5.23); so it takes 3,072 numbers up to 16,384. The warm-up asks about all
-others."""
+each start (`compile_utils.py` of 0.5.23; read, not timed). With this it launches 3,072 numbers up to 16,384,
+and the engine's warm-up asks about others (docs/decisions/0099-deepgemm-and-its-sms.md)."""
 _USERS_GRAPHS = {
     *("--cuda-graph-config", "--cuda-graph-bs-prefill", "--cuda-graph-max-bs-prefill"),
     *("--cuda-graph-backend-prefill", "--disable-prefill-cuda-graph", "--disable-cuda-graph"),
