@@ -148,6 +148,13 @@ class FlashInferApi:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class DeepGemmApi:
+    """What products of FP8 in blocks take, where DeepGEMM is installed: SGLang has it on a GPU."""
+
+    deep_gemm: Annotated[model.DeepGemm, "deep_gemm"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class MarlinApi:
     """What Marlin's layers multiply with, where there is a GPU: without one it cannot be imported."""
 
@@ -190,6 +197,12 @@ def flashinfer() -> FlashInferApi:
 
 
 @cache
+def deep_gemm() -> model.DeepGemm:
+    """The same, of DeepGEMM. Raises: EngineError."""
+    return _resolved(DeepGemmApi).deep_gemm
+
+
+@cache
 def marlin() -> MarlinApi:
     """The same, of Marlin's layers on a GPU. Raises: EngineError."""
     return _resolved(MarlinApi)
@@ -206,6 +219,7 @@ def broken() -> list[str]:
     kinds: list[type] = [SglangApi, LauncherApi]
     kinds += [ExpertsApi] if find_spec("triton_kernels") is not None else []
     kinds += [FlashInferApi] if find_spec("flashinfer") is not None else []
+    kinds += [DeepGemmApi] if find_spec("deep_gemm") is not None else []
     return [problem for kind in kinds for problem in _look_up(kind)[1]]
 
 

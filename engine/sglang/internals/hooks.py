@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from importlib import metadata
@@ -23,7 +24,8 @@ from pdmuxd.engine.link.procfs import started_s
 from pdmuxd.engine.link.socket import EngineEnd
 from pdmuxd.engine.loop.loop import EngineLoop
 from pdmuxd.engine.loop.policy_runtime import PolicyRuntime
-from pdmuxd.engine.sglang.api.symbols import attention, flashinfer, sglang, target
+from pdmuxd.engine.loop.streams import StreamGroup
+from pdmuxd.engine.sglang.api.symbols import attention, deep_gemm, flashinfer, sglang, target
 from pdmuxd.engine.sglang.api.types.model import DecodeGraphs, ModelRunner
 from pdmuxd.engine.sglang.api.types.process import FreezeRequest
 from pdmuxd.engine.sglang.api.types.requests import Batch, Request
@@ -31,6 +33,8 @@ from pdmuxd.engine.sglang.api.types.scheduler import Scheduler
 from pdmuxd.engine.sglang.environment import PluginEnvironment
 from pdmuxd.engine.sglang.gauges import GpuGauges
 from pdmuxd.engine.sglang.internals import (
+    deep_gemm_kernels,
+    deep_gemm_sms,
     describe,
     direct_tokens,
     expert_bits,
@@ -207,7 +211,26 @@ def _before_capture(process: _Process, runner: ModelRunner) -> None:
             process.kernels, process.streams, runner, process.environment.kernels_file
         )
         process.kernels.attention = partition_kernels.tell_attention(process.kernels, process.streams, runner)
+        _tell_deep_gemm(process, process.kernels, process.streams.groups, runner)
     process.phases.begin("capturing graphs")
+
+
+def _tell_deep_gemm(
+    process: _Process, kernels: PartitionKernels, groups: Sequence[StreamGroup], runner: ModelRunner
+) -> None:
+    shapes = deep_gemm_sms.fp8_shapes(runner.model)
+    is_hopper = torch.cuda.is_available() and torch.cuda.get_device_capability()[0] == 9
+    if not shapes or not is_hopper or "deep_gemm" not in sys.modules:  # SGLang imports what it may use
+        return
+    process.phases.begin("compiling kernels")
+    library = deep_gemm()
+    sms = deep_gemm_kernels.compile_ahead(
+        [*deep_gemm_kernels.works(groups, shapes, kernels.total_sms)],
+        version=library.__version__,
+        gpu=runner.gpu_id,
+        free_bytes=torch.cuda.mem_get_info()[0],
+    )
+    deep_gemm_sms.tell(kernels, library, shapes, sms)
 
 
 def _make_streams(process: _Process, gpu: int) -> None:

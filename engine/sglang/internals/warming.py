@@ -50,6 +50,8 @@ _REUSED = tuple((new, reused) for new in (16, 64, 256, 1024, 4096) for reused in
 _ROWS_STEP = 31
 """On a partition, only every so many rows are asked about: kernels change with whole tiles there, and with
 what divides the number, so the step is odd."""
+_FEW_ROWS = (1, 8, 16)
+"""Tiles of products in FP8 may have 16 rows, which the step leaves out."""
 _LONG_ROWS_STEP = 509
 """The same for more rows than a batch has: a prime number."""
 _FREE_SHARE = 0.5
@@ -203,7 +205,11 @@ class _Product:
         # The memory of the largest product is taken here: capturing could not.
         self.multiply(rows)
         batch = min(BATCH_TOKENS, self.most_rows)
-        asked = (*range(step, batch + 1, step), *range(batch, self.most_rows + 1, _LONG_ROWS_STEP))
+        asked = (
+            *_FEW_ROWS,
+            *range(step, batch + 1, step),
+            *range(batch, self.most_rows + 1, _LONG_ROWS_STEP),
+        )
         return kernels.load(lambda count: self.multiply(rows[:count]), asked)
 
     def run(self, counts: Sequence[int]) -> None:

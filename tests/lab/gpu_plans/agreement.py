@@ -16,7 +16,7 @@ is held to a regular expression, which it must match. CI compares exactly, in fl
 
 `--policies stock` asks SGLang as it comes, without the plugin: what differs there is not ours. FP8 by
 `--quantization fp8` cannot be judged otherwise: SGLang scales the experts' inputs by the largest of a whole
-batch, and then answers depend on what runs beside them. `qwen3-30b-a3b-fp8` has a scale for each token.
+batch, and then answers depend on what runs beside them. Shapes that end in `-fp8` have scales for each token.
 """
 
 from __future__ import annotations
@@ -71,6 +71,7 @@ _EXPERTS: dict[str, object] = {"moe_intermediate_size": 256, "num_experts": 4, "
 _CONFIGS: dict[str, dict[str, object]] = {
     "tiny": _SIZES | _HEADS,
     "qwen3-30b-a3b": _SIZES | _HEADS | _EXPERTS,
+    "qwen3-8b-fp8": _SIZES | _HEADS,
     "qwen3-30b-a3b-fp8": _SIZES | _HEADS | _EXPERTS,
     "gpt-oss-20b": _SIZES
     | {"head_dim": 64, "num_attention_heads": 8, "num_key_value_heads": 2}

@@ -71,27 +71,28 @@ _QWEN3_30B = (
         "mlp_only_layers": [],
     }
 )
+_QWEN3_8B = _llama(hidden=4096, intermediate=12288, layers=36, heads=32, kv_heads=8, vocab=151_936) | _QWEN3
 _BLOCK = 128
+# As Qwen's own checkpoints: a scale for each 128 by 128 weights, and for each 128 values of a token.
+_FP8_IN_BLOCKS = {
+    "quantization_config": {
+        "quant_method": "fp8",
+        "fmt": "e4m3",
+        "activation_scheme": "dynamic",
+        "weight_block_size": [_BLOCK, _BLOCK],
+    },
+}
 
 SHAPES: dict[str, dict[str, Any]] = {
     "llama-8b": _llama(hidden=4096, intermediate=14336, layers=32, heads=32, kv_heads=8, vocab=128_256),
     "codellama-34b": _llama(hidden=8192, intermediate=22016, layers=48, heads=64, kv_heads=8, vocab=32_000)
     | {"rope_theta": 1_000_000.0},
-    "qwen3-8b": _llama(hidden=4096, intermediate=12288, layers=36, heads=32, kv_heads=8, vocab=151_936)
-    | _QWEN3,
+    "qwen3-8b": _QWEN3_8B,
+    "qwen3-8b-fp8": _QWEN3_8B | _FP8_IN_BLOCKS,
     "qwen3-14b": _llama(hidden=5120, intermediate=17408, layers=40, heads=40, kv_heads=8, vocab=151_936)
     | _QWEN3,
     "qwen3-30b-a3b": _QWEN3_30B,
-    # Its own checkpoint of 8 bits: a scale for each 128 by 128 weights, and for each 128 values of a token.
-    "qwen3-30b-a3b-fp8": _QWEN3_30B
-    | {
-        "quantization_config": {
-            "quant_method": "fp8",
-            "fmt": "e4m3",
-            "activation_scheme": "dynamic",
-            "weight_block_size": [_BLOCK, _BLOCK],
-        },
-    },
+    "qwen3-30b-a3b-fp8": _QWEN3_30B | _FP8_IN_BLOCKS,
     "gpt-oss-20b": _llama(hidden=2880, intermediate=2880, layers=24, heads=64, kv_heads=8, vocab=201_088)
     | {
         "architectures": ["GptOssForCausalLM"],
@@ -147,7 +148,9 @@ SHAPES: dict[str, dict[str, Any]] = {
     "tiny": _llama(hidden=256, intermediate=512, layers=4, heads=4, kv_heads=2, vocab=512),
 }
 
-WITHOUT_PROFILE = frozenset({"gpt-oss-20b", "deepseek-v2-lite", "llama-8b-gptq", "qwen3-30b-a3b-fp8"})
+WITHOUT_PROFILE = frozenset(
+    {"gpt-oss-20b", "deepseek-v2-lite", "llama-8b-gptq", "qwen3-8b-fp8", "qwen3-30b-a3b-fp8"}
+)
 """Shapes that the emulated engine has no profile of: they run on a GPU only."""
 
 

@@ -4,7 +4,7 @@
 
 For each partition, number of rows and product of a layer: milliseconds of one product in a graph of several
 layers' weights, by SGLang's own functions, quantizing the input included. The results of `told` are compared
-bit by bit with those of `as it is`. The engine tells nothing (docs/decisions/0099-deepgemm-and-its-sms.md).
+bit by bit with those of `as it is`. The engine tells some (docs/decisions/0099-deepgemm-and-its-sms.md).
 DeepGEMM compiles each kernel when it is first needed, in some 5 s, and keeps it: `--compile-only` launches
 each point once, and may run in several processes with other SMs each.
 """
@@ -23,6 +23,7 @@ from typing import Any
 import torch
 
 from in_sglang.partition_kernels import SHAPES, TOTAL_SMS, alone_ms, captured, part
+from pdmuxd.engine.sglang.api.symbols import deep_gemm
 
 PREFILL_SMS, PREFILL_ROWS = (124, 116, 108, 100, 92, 84, 68, 52), (512, 1024, 4096)
 DECODE_SMS, DECODE_ROWS = (80, 64, 48, 40, 24, 16, 8), (16, 64)
@@ -57,9 +58,9 @@ class Layer:
 def measured(model: str, wanted: list[int], *, compile_only: bool) -> Iterator[dict[str, Any]]:
     """Rows as they come."""
     os.environ["SGLANG_JIT_DEEPGEMM_PRECOMPILE"] = "0"  # of up to 65,536 rows, each launched
-    import deep_gemm
     from sglang.srt.layers.quantization import fp8_utils
 
+    library = deep_gemm()
     by_deep_gemm: Product = fp8_utils.deepgemm_w8a8_block_fp8_linear_with_fallback
     layers = {name: Layer(*shape) for name, shape in SHAPES[model].items()}
     streams: dict[int, Any] = {}
@@ -75,14 +76,14 @@ def measured(model: str, wanted: list[int], *, compile_only: bool) -> Iterator[d
             found[name], results = {}, []
             for way, (told, multiply) in ways.items():
                 torch.cuda.synchronize()
-                deep_gemm.set_num_sms(told)
+                library.set_num_sms(told)
                 with torch.cuda.stream(stream):
                     results.append(layers[name].launch(multiply, x))
                     stream.synchronize()
                     if not compile_only:
                         graph = captured(stream, partial(layers[name].launch, multiply, x))
                         found[name][way] = round(alone_ms(graph, stream) / LAYERS, 5)
-                deep_gemm.set_num_sms(TOTAL_SMS)
+                library.set_num_sms(TOTAL_SMS)
             same &= all(map(torch.equal, *results[:2]))
         row: dict[str, Any] = {"model": model, "sms": sms, "rows": rows, "is_same": same}
         if compile_only:

@@ -86,7 +86,8 @@ def test_small_models_of_every_family_have_weights_that_their_config_asks_for(sh
     header = json.loads(data[8 : 8 + size])
     assert max(one["data_offsets"][1] for one in header.values()) == len(data) - 8 - size
     assert {name.split(".")[2] for name in header if name.startswith("model.layers.")} == {"0", "1"}
-    types = {"llama-8b-gptq": {"F32", "F16", "I32"}, "qwen3-30b-a3b-fp8": {"F32", "F8_E4M3"}}
+    eight = {"F32", "F8_E4M3"}
+    types = {"llama-8b-gptq": {"F32", "F16", "I32"}, "qwen3-8b-fp8": eight, "qwen3-30b-a3b-fp8": eight}
     assert {one["dtype"] for one in header.values()} == types.get(shape, {"F32"})
 
 

@@ -171,3 +171,20 @@ class Graphs(Protocol):
 
     prefill: PhaseGraphs
     decode: PhaseGraphs
+
+
+Scaled = tuple[Tensor, Tensor]
+"""Values in FP8, and the scales of their blocks."""
+
+
+class DeepGemm(Protocol):
+    """The module `deep_gemm`, which multiplies FP8 in blocks; its number of SMs is the process's."""
+
+    __version__: str
+    fp8_gemm_nt: Callable[..., None]
+    """Writes x times the weights, which are (outputs, inputs), to its third argument."""
+    set_num_sms: Callable[[int], None]
+    """Launch for so many from now on; an even number, at most the device's."""
+
+    def get_num_sms(self) -> int:
+        """How many SMs the next product is launched for."""
