@@ -15,6 +15,7 @@ from pdmuxd.engine.link.token_frames import frames_path
 
 MODEL = "tiny"
 ATTEMPTS = 20
+BEGIN = {"prompt": "Begin", "temperature": 0, "max_tokens": 20, "ignore_eos": True}
 OWN = (
     (r'"(id|item_id|response_id)":"[0-9a-z_]+"', r'"\1":""'),
     (r'"(created|created_at|completed_at)":[\d.]+', r'"\1":0'),
@@ -35,6 +36,8 @@ async def both_ways(ours):
         async with asyncio.timeout(60):
             while not receiver.is_ready:  # noqa: ASYNC110 - the engine comes by itself
                 await asyncio.sleep(0.05)
+            while not receiver.counts.tokens:  # it looks now and then whether the receiver is ready
+                await events(direct, "/v1/completions", BEGIN)
         yield direct, http, receiver
 
 
