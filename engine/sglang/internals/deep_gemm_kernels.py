@@ -33,11 +33,15 @@ ROWS = (16, 32, *range(64, 8193, 64))
 """Tiles have 16, 32, 64, 128 or 256 rows, so that numbers between these take the same kernels; above 8,192
 rows no others were taken (five models' weights, worked out from `heuristics/sm90.hpp`)."""
 _LIMIT_S = 480.0
-"""The start goes on then; partitions whose kernels are missing are not told."""
+"""The start goes on then; partitions whose kernels are missing are not told. It is three times what the
+kernels of Qwen3-8B took with 16 processes on 16 cores (docs/measurements/h200.md, 2026-11-29)."""
 _CONTEXT_BYTES = 700_000_000
-"""Of GPU memory for a process, before its tensors."""
+"""Of GPU memory for a process, before its tensors. This is an estimate: a process that finds too little
+fails, and its partition is not told."""
 _FREE_SHARE = 0.8
+"""Of the GPU memory that is free; the rest is left to the engine."""
 _MOST_PROCESSES = 16
+"""As many as were tried on a GPU."""
 
 _log = logging.getLogger(__name__)
 
